@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { mkdtempSync, rmdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { isDiskFull } from '../../server/src/core/node/store-full.ts'
+import { isDiskFull } from '../../server/src/core/node/store-errors.ts'
 import { Trouble } from '../boot/trouble.mjs'
 
 export interface SmallDisk {

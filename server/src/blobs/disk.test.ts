@@ -5,8 +5,7 @@ import { buffer } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { realWorld } from '../node/world.ts'
 import { chunksOf, sha256Of, someBytes, testBlobs } from '../testing/services/artifacts.ts'
-import { openDisk } from './disk.ts'
-import { PARTS_MAX } from './parts.ts'
+import { openDisk, PARTS_MAX } from './disk.ts'
 import { BlobMissing, type Blobs, TooManyParts, UploadGone } from './port.ts'
 
 const nothing = async () => {}
@@ -33,8 +32,8 @@ async function placed(bytes: Uint8Array) {
   return name
 }
 
-describe('bytes that come in one go', () => {
-  test('are hashed on the way, and found under their hash', async () => {
+describe('bytes of one request', () => {
+  test('are hashed while they arrive, and found under their hash', async () => {
     const [id, bytes] = [randomUUID(), someBytes(123_456)]
     const { receiving, received } = await send(id, bytes)
     expect(received).toEqual({ end: 'whole', bytes: bytes.length })
@@ -50,7 +49,7 @@ describe('bytes that come in one go', () => {
     await expect(blobs.read(name, null)).rejects.toThrow(BlobMissing)
   })
 
-  test('may be none', async () => {
+  test('may be empty', async () => {
     const { receiving } = await send(randomUUID(), Buffer.alloc(0))
     const sealed = await receiving.seal()
     expect(sealed).toMatchObject({ sha256: sha256Of(Buffer.alloc(0)), sizeBytes: 0 })
@@ -63,7 +62,7 @@ describe('bytes that come in one go', () => {
     expect((await send(randomUUID(), someBytes(5_000), 0, 5_000)).received.end).toBe('whole')
   })
 
-  test('of somebody who is stopped are kept, and the reason goes on', async () => {
+  test('are kept when the upload is stopped, and the reason is thrown', async () => {
     const id = randomUUID()
     const receiving = await blobs.receive(id, 0)
     const stop = async () => {
@@ -74,8 +73,8 @@ describe('bytes that come in one go', () => {
   })
 })
 
-describe('an upload that breaks off', () => {
-  test('goes on where it was, as often as need be, also on another node', async () => {
+describe('an upload that is interrupted', () => {
+  test('continues where it stopped, any number of times, also on another node', async () => {
     const [id, bytes] = [randomUUID(), someBytes(20_000)]
     const first = await blobs.receive(id, 0)
     expect(await first.take(chunksOf(bytes, 1_000, 7), MAX, nothing)).toEqual({ end: 'cut', bytes: 7_000 })
@@ -95,7 +94,7 @@ describe('an upload that breaks off', () => {
     expect(await blobs.received(id)).toBe(0)
   })
 
-  test('and begins anew leaves nothing of the first try', async () => {
+  test('and restarts keeps nothing of the first try', async () => {
     const [id, bytes] = [randomUUID(), someBytes(3_000)]
     await send(id, someBytes(9_000))
     const { receiving } = await send(id, bytes)
@@ -103,7 +102,7 @@ describe('an upload that breaks off', () => {
     expect((await receiving.seal()).sha256).toBe(sha256Of(bytes))
   })
 
-  test('while its first request still writes: neither spoils the other', async () => {
+  test('and whose first request still writes keeps both parts intact', async () => {
     const [id, bytes] = [randomUUID(), someBytes(10_000)]
     const slow = await blobs.receive(id, 0)
     const meanwhile = Promise.withResolvers<void>()
@@ -117,18 +116,18 @@ describe('an upload that breaks off', () => {
     const { receiving } = await send(id, bytes.subarray(4_000), 4_000)
     meanwhile.resolve()
     await writing
-    // What the first wrote after the second had begun is not taken.
+    // Bytes that the first request wrote after the second had begun are not taken.
     expect((await receiving.seal()).sha256).toBe(sha256Of(bytes))
   })
 
-  test('and was begun anew by somebody else is gone for the first one', async () => {
+  test('and was restarted by another request is gone for the first one', async () => {
     const id = randomUUID()
     const { receiving } = await send(id, someBytes(1_000))
     await send(id, someBytes(2_000))
     await expect(blobs.place(await receiving.seal(), 'gone')).rejects.toThrow(UploadGone)
   })
 
-  test('and was discarded meanwhile is gone for whoever goes on with it, and for whoever had sent its end', async () => {
+  test('and was discarded cannot be continued or completed', async () => {
     const id = randomUUID()
     await send(id, someBytes(1_000))
     const { receiving: last } = await send(id, someBytes(500), 1_000)
@@ -138,7 +137,7 @@ describe('an upload that breaks off', () => {
     await expect(late.take(chunksOf(someBytes(500)), MAX, nothing)).rejects.toThrow(UploadGone)
   })
 
-  test('a gap, an empty part and what is no part do not count', async () => {
+  test('ignores gaps, empty parts and other files', async () => {
     const id = randomUUID()
     await send(id, someBytes(1_000))
     const place = join(folder, 'uploads', id)
@@ -181,7 +180,7 @@ test('old blobs are found by their shard and age', async () => {
   const shard = Number.parseInt(name.sha256.slice(0, 2), 16)
   expect(await blobs.oldBlobs(shard, 60_000)).toEqual([])
   expect(await blobs.oldBlobs(shard, 0)).toContainEqual(name)
-  // A copy of the folder may bring old times along; the file itself came just now.
+  // A copied folder may have old times, although the file is new.
   utimesSync(join(folder, 'blobs', name.sha256.slice(0, 2), `${name.sha256}.${name.blobId}`), 0, 0)
   expect(await blobs.oldBlobs(shard, 60_000)).toEqual([])
   expect(await blobs.oldBlobs((shard + 1) % 256, 0)).not.toContainEqual(name)

@@ -3,9 +3,8 @@ import { type FileHandle, open, opendir, readdir, rename, rm, stat, writeFile } 
 import { dirname, join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
 import { type FileModes, PRIVATE } from '../core/node/file-modes.ts'
-import { isDiskFull, StoreFull } from '../core/node/store-full.ts'
+import { isDiskFull, isMissing, StoreFull } from '../core/node/store-errors.ts'
 import { makeFolder, openNew } from './modes.ts'
-import { type Part, partName, readParts } from './parts.ts'
 import {
   BlobMissing,
   type BlobName,
@@ -14,10 +13,11 @@ import {
   type Receiving,
   type Sealed,
   SHARDS,
+  TooManyParts,
   UploadGone,
 } from './port.ts'
 
-export interface DiskOptions {
+interface DiskOptions {
   /** May be shared with other nodes. */
   folder: string
   world: Pick<World, 'now' | 'secret'>
@@ -29,9 +29,9 @@ const PROBE_FILE = 'room.probe'
 const ROOM_BYTES = 1024 * 1024
 
 /**
- * Uploads and blobs as files: `uploads/<upload>/<first byte>.<random>` and `blobs/<xx>/<sha256>.<blob>`. A request writes
- * to a file that nobody else ever writes to, so that two of them at one upload, on two nodes perhaps, cannot spoil the
- * bytes of either; and a blob's name is used once, so that removing it cannot meet whoever brings the same content again.
+ * Keeps uploads and blobs as files: `uploads/<upload>/<first byte>.<random>` and `blobs/<xx>/<sha256>.<blob>`. Each
+ * request writes to a file of its own, so two requests for one upload, perhaps on two nodes, cannot damage each other's
+ * bytes. A blob's name is used once, so removing a blob cannot remove a later copy of the same content.
  */
 export async function openDisk({ folder, world, modes = PRIVATE }: DiskOptions): Promise<Blobs> {
   const uploads = join(folder, 'uploads')
@@ -69,7 +69,7 @@ export async function openDisk({ folder, world, modes = PRIVATE }: DiskOptions):
         })
       },
       async seal(): Promise<Sealed> {
-        // Sent in one go, it was hashed on the way and is a file already.
+        // An upload of one request was hashed while it arrived, and is one file already.
         if (fromByte === 0) return { sha256: hash.digest('hex'), sizeBytes: written, file }
         return joinParts([...before, { file, skip: 0, bytes: written }], newFile(uploadId, 'sealed'), modes)
       },
@@ -130,7 +130,7 @@ export async function openDisk({ folder, world, modes = PRIVATE }: DiskOptions):
   }
 }
 
-/** Reads on until the end, a failure of the source, or a chunk that is not taken. What the taker throws goes on. */
+/** Reads until the end, a failure of the source, or a chunk that `take` refuses. An error of `take` is thrown. */
 async function pour(
   source: AsyncIterable<Uint8Array>,
   take: (chunk: Uint8Array) => Promise<boolean>,
@@ -152,7 +152,7 @@ async function writeAll(handle: FileHandle, chunk: Uint8Array): Promise<void> {
   for (let at = 0; at < chunk.length; ) at += (await handle.write(chunk, at)).bytesWritten
 }
 
-/** Makes one file of several parts. */
+/** Joins several parts into one file. */
 async function joinParts(parts: readonly Part[], file: string, modes: FileModes): Promise<Sealed> {
   const hash = createHash('sha256')
   let sizeBytes = 0
@@ -171,7 +171,7 @@ async function joinParts(parts: readonly Part[], file: string, modes: FileModes)
   return { sha256: hash.digest('hex'), sizeBytes, file }
 }
 
-/** A file that no longer fits is removed: kept, it would hold the room that others need. */
+/** Removes a file that no longer fits on the disk, so that it does not keep the space that other uploads need. */
 async function givingBack<T>(file: string, modes: FileModes, use: (handle: FileHandle) => Promise<T>): Promise<T> {
   return withNewFile(file, modes, use).catch(async (error: unknown) => {
     if (isDiskFull(error)) await rm(file, { force: true })
@@ -179,7 +179,7 @@ async function givingBack<T>(file: string, modes: FileModes, use: (handle: FileH
   })
 }
 
-/** In the folder of an upload, which another request may have discarded meanwhile. */
+/** Another request may have discarded the upload's folder meanwhile. */
 async function withNewFile<T>(file: string, modes: FileModes, use: (handle: FileHandle) => Promise<T>): Promise<T> {
   return useAndClose(await openNew(file, modes).catch(throwGone), use)
 }
@@ -192,7 +192,7 @@ async function useAndClose<T>(handle: FileHandle, use: (handle: FileHandle) => P
   }
 }
 
-/** A name is on disk when its folder is. */
+/** A file's name is on disk only after its folder was synced. */
 export async function syncFolder(folder: string): Promise<void> {
   await useAndClose(await open(folder, 'r'), (handle) => handle.sync())
 }
@@ -210,6 +210,49 @@ function throwGone(error: unknown): never {
   throw isMissing(error) ? new UploadGone() : error
 }
 
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+/** A part of an upload: `bytes` bytes of a file, after the first `skip` bytes, which an earlier part contains. */
+interface Part {
+  file: string
+  skip: number
+  bytes: number
+}
+
+/** Each request reads the list of parts. The largest artifact has 1,000 parts of 5 MiB. */
+export const PARTS_MAX = 1_000
+const OFFSET_DIGITS = 16
+
+function partName(fromByte: number): string {
+  return String(fromByte).padStart(OFFSET_DIGITS, '0')
+}
+
+/**
+ * Finds the parts that cover the first bytes of an upload without a gap. A part may still grow, so parts may overlap. A
+ * byte is taken from the earliest part that has it, and no byte beyond `bytesMax` is taken.
+ */
+async function readParts(folder: string, bytesMax = Number.POSITIVE_INFINITY): Promise<Part[]> {
+  const names = (await readdir(folder).catch(none)).filter((name) => /^\d{16}\./.test(name))
+  if (names.length >= PARTS_MAX) throw new TooManyParts(`More than ${PARTS_MAX} parts; send larger ones`)
+  const sizes = await Promise.all(names.map((name) => sizeOf(join(folder, name))))
+  const found = names.map((name, i) => {
+    const from = Number(name.slice(0, OFFSET_DIGITS))
+    return { file: join(folder, name), from, end: from + (sizes[i] ?? 0) }
+  })
+  found.sort((a, b) => a.from - b.from || b.end - a.end)
+
+  const parts: Part[] = []
+  let at = 0
+  for (const { file, from, end } of found) {
+    if (from > at) break
+    const until = Math.min(end, bytesMax)
+    if (until > at) parts.push({ file, skip: at - from, bytes: until - at })
+    at = Math.max(at, until)
+  }
+  return parts
+}
+
+async function sizeOf(file: string): Promise<number> {
+  return stat(file).then(
+    (facts) => facts.size,
+    () => 0,
+  )
 }

@@ -1,54 +1,54 @@
 import type { Readable } from 'node:stream'
 import type { ByteRange } from '../core/run/artifact.ts'
 
-/** Names bytes that are in their place: what they are, and which copy of it this is. */
+/** Names stored bytes: their hash, and which copy of them. */
 export interface BlobName {
   sha256: string
   blobId: string
 }
 
 export interface Received {
-  /** `whole`: the source came to its end; `cut`: it broke off; `over`: it had more bytes than it may. */
+  /** `whole`: the source ended; `cut`: the source failed; `over`: the source had more bytes than allowed. */
   end: 'whole' | 'cut' | 'over'
-  /** How much of the upload is here now, counted from its beginning. */
+  /** Bytes of the upload that have arrived, counted from its beginning. */
   bytes: number
 }
 
-/** All of an upload, synced to disk, and not yet in its place. */
+/** A complete upload that is synced to disk, but not yet stored under its name. */
 export interface Sealed {
   sha256: string
   sizeBytes: number
   file: string
 }
 
-/** An upload that goes on in one request. */
+/** One request of an upload. */
 export interface Receiving {
   /**
-   * Takes in what the source gives; what has arrived stays, unless the disk is full: then the room it took is given back.
-   * `onBytes` may throw to end it.
+   * Reads the source. The bytes that arrived are kept, unless the disk is full: then they are removed. `onBytes` may
+   * throw to stop the upload.
    */
   take(source: AsyncIterable<Uint8Array>, bytesMax: number, onBytes: () => Promise<void>): Promise<Received>
   seal(): Promise<Sealed>
 }
 
 /**
- * Where the bytes of artifacts are; what they are the bytes of is the store's to say. A blob is put in its place first and
- * then named by a row, and its row is removed first and then its bytes: there is never a row without them.
+ * Keeps the bytes of artifacts. The store knows which artifact they belong to. A blob is stored before a row names it,
+ * and the row is removed before the blob. So every row has its bytes.
  */
 export interface Blobs {
-  /** How much of an upload is here, counted from its beginning without a gap. */
+  /** Bytes of an upload that have arrived without a gap, counted from its beginning. */
   received(uploadId: string): Promise<number>
-  /** Goes on with an upload at its end (`fromByte` is what `received` says), or begins it anew at 0. */
+  /** Continues an upload at its end (`fromByte` equals `received`), or restarts it at 0. */
   receive(uploadId: string, fromByte: number): Promise<Receiving>
-  /** Puts the bytes under their name, for good. */
+  /** Stores the bytes durably under their name. */
   place(sealed: Sealed, blobId: string): Promise<void>
-  /** Forgets an upload. */
+  /** Removes an upload. */
   discard(uploadId: string): Promise<void>
   read(name: BlobName, range: ByteRange | null): Promise<Readable>
   remove(name: BlobName): Promise<void>
-  /** The ids of all uploads that are here, finished or not, a batch at a time. */
+  /** Lists the ids of all uploads, complete or not, in batches. */
   uploads(batchMax: number): AsyncIterable<string[]>
-  /** Blobs in one of `SHARDS` parts of the place that have been there for this long. */
+  /** Blobs of one of `SHARDS` subfolders that are at least this old. */
   oldBlobs(shard: number, ageMs: number): Promise<BlobName[]>
   /** Throws `StoreFull` unless there is room for a small file. It leaves nothing behind. */
   requireRoom(): Promise<void>
@@ -56,17 +56,17 @@ export interface Blobs {
 
 export const SHARDS = 256
 
-/** The bytes that a row names are not where they should be. */
+/** The bytes that a row names are missing. */
 export class BlobMissing extends Error {
   override readonly name = 'BlobMissing'
 }
 
-/** Somebody began the upload anew, or it was given up, while this request was at it. */
+/** Another request restarted or discarded the upload meanwhile. */
 export class UploadGone extends Error {
   override readonly name = 'UploadGone'
 }
 
-/** An upload came in more parts than can be put together. */
+/** The upload has too many parts. */
 export class TooManyParts extends Error {
   override readonly name = 'TooManyParts'
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { EmbeddedBus } from './embedded.ts'
 
-test('wakes everybody who waits for a topic, and nobody else', async () => {
+test('wakes the subscribers of a topic, and no others', async () => {
   const bus = new EmbeddedBus()
   const woken: string[] = []
   bus.subscribe('queue:a', () => woken.push('a1'))
@@ -24,7 +24,7 @@ test('an ended subscription is not woken; ending it twice ends no other', async 
   expect(woken).toEqual([2])
 })
 
-test('whoever is woken may end its subscription or begin another', async () => {
+test('a woken subscriber may end its subscription or begin another', async () => {
   const bus = new EmbeddedBus()
   let woken = 0
   const ends = [1, 2, 3].map(() =>
@@ -40,7 +40,7 @@ test('whoever is woken may end its subscription or begin another', async () => {
   expect(woken).toBe(6)
 })
 
-test('closed, it wakes nobody', async () => {
+test('a closed bus wakes nobody', async () => {
   const bus = new EmbeddedBus()
   let woken = 0
   bus.subscribe('queue:a', () => woken++)

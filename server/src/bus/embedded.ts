@@ -19,7 +19,7 @@ export class EmbeddedBus implements Bus {
     }
   }
 
-  /** Wakes everybody: something may have been missed. */
+  /** Wakes all subscribers, because wake-ups may have been missed. */
   wakeAll(): void {
     this.wake([...this.#callbacks.keys()] as Topic[])
   }

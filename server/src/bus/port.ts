@@ -1,51 +1,57 @@
 import type { EventName, StoredEvent } from '../core/events/event.ts'
 
 /**
- * Wake-ups, nothing more: "something changed here, look at the store". A wake-up may be lost or come twice, so whoever
- * waits for one also looks by itself now and then.
+ * Carries wake-ups: "something changed here, look at the store". A wake-up may be lost or arrive twice, so every
+ * subscriber also polls.
  */
 export interface Bus {
-  /** Tells every node. Called after the commit, never inside a transaction. The news are told in this process alone. */
+  /**
+   * Wakes the subscribers on all nodes. It is called after the commit, never inside a transaction. `news` reaches only
+   * this process.
+   */
   wake(topics: readonly Topic[], news?: News): void
-  /** The answer ends the subscription. */
+  /** Returns a function that ends the subscription. */
   subscribe(topic: Topic, callback: (news?: News) => void): () => void
   close(): Promise<void>
 }
 
-/** What is known of a job whose events are new. */
+/** Facts about the new events of a job. */
 export interface News {
-  /** Of the last one. */
+  /** The cursor of the last event. */
   cursor: number
-  /** Those that this process itself has stored: nobody needs to ask the store for them. */
+  /** Events that this process stored, so that readers need not ask the store. */
   events?: readonly StoredEvent[]
 }
 
-/** Carries events to where they are read without asking the store. What it does not carry is found there all the same. */
+/**
+ * Carries events to Redis, where they are read without asking the store. Events that it does not carry are still read
+ * from the store.
+ */
 export interface Relay {
   /**
-   * Told after the commit, of all events of a transaction, those of a job in the order of their cursors. It neither throws nor
-   * keeps anybody waiting. Null: which transaction it was cannot be told.
+   * Called after the commit with all events of a transaction, sorted by cursor within each job. It does not throw or
+   * wait. `tx` is null if the transaction is unknown.
    */
   stored(tx: number | null, events: readonly StoredEvent[]): void
-  /** Those of the transactions from one on and before another, in their order, whose events it has all taken itself. */
+  /** The transactions, sorted, from `from` on and before `to` whose events it has relayed completely. */
   taken(from: number, to: number): number[]
-  /** What was taken may be lost, or of another store: none of it is told any more. */
+  /** Forgets the relayed transactions, because Redis may have lost their events, or the store is another. */
   forget(): void
-  /** Whether what takes the events is there, takes any, and still has what it was told to remember. */
+  /** Checks that Redis answers, accepts writes, and still has the key of `remember()`. */
   look(): Promise<'ready' | 'emptied' | 'full' | 'away'>
-  /** Whether it drops what it has when it is short of room: then something that is missing need not mean that all is. */
+  /** True if Redis drops keys when its memory is full. Then a missing key does not mean that all keys are lost. */
   evicts(): Promise<boolean>
-  /** From now on it is noticed when everything is lost there. */
+  /** Writes the key by which `look()` notices that Redis lost everything. */
   remember(): Promise<void>
-  /** Those that were not relayed yet. */
+  /** The names that were not relayed yet. */
   missing<Name extends EventName>(names: readonly Name[]): Promise<Name[]>
-  /** Relays what may be old by now. `nowMs` is the store's clock. */
+  /** Relays events that may be old. `nowMs` is the store's clock. */
   sweep(events: readonly StoredEvent[], nowMs: number): Promise<void>
 }
 
 /**
- * A queue that has work, a job that moved or whose run wrote something, a worker that is to stop something, leadership to be had,
- * settings that changed, or triggers that the leader can process.
+ * A queue has work; a job moved, or its run wrote events or logs; a worker must stop a run; the leadership is vacant;
+ * settings changed; or there are triggers to process.
  */
 export type Topic =
   | `queue:${string}`

@@ -53,8 +53,8 @@ async function listeners(schema: string): Promise<number[]> {
 }
 
 /**
- * Waits until so many buses listen, and have woken their subscribers as each new connection does: who subscribes now
- * hears the test's own wake-ups alone. A bus that has sent something is not counted, because its last query is another.
+ * Waits until that many buses listen and have woken their subscribers for the new connection, so that later subscribers
+ * hear only wake-ups of the test. A bus that has sent something is not counted, because its last query is another.
  */
 async function listening(schema: string, count: number): Promise<number[]> {
   return until(`${count} listeners`, async () => {
@@ -71,7 +71,7 @@ function counting(on: PostgresBus, topic: Topic): () => number {
 
 const heard = (what: string, count: () => number) => until(what, async () => count() > 0)
 
-test('a wake-up reaches the other node, and this one at once and only once', async () => {
+test('a wake-up reaches other nodes, and this node at once and only once', async () => {
   const schema = newSchema()
   const [a, b] = [bus(schema), bus(schema)]
   await listening(schema, 2)
@@ -79,13 +79,13 @@ test('a wake-up reaches the other node, and this one at once and only once', asy
   a.wake(['queue:x'])
   expect(here()).toBe(1)
   await heard('the wake-up on the other node', there)
-  // Notifications come in the order of their commits: an echo of the first would be there before this one.
+  // Notifications arrive in the order of their commits: an echo of the first would be here before this one.
   b.wake(['queue:y'])
   await heard('the answer', back)
   expect(here()).toBe(1)
 })
 
-test('nodes of another schema are left alone', async () => {
+test('nodes of another schema are not woken', async () => {
   const [mine, other] = [newSchema(), newSchema()]
   const [a, b, c] = [bus(mine), bus(mine), bus(other)]
   await listening(mine, 2)
@@ -110,7 +110,7 @@ test('a transaction can carry a wake-up of its own', async () => {
   await writer.end()
 })
 
-test('behind a pooler it tells the other nodes, and does not listen itself', async () => {
+test('behind a pooler a bus notifies other nodes, but does not listen', async () => {
   const schema = newSchema()
   const b = bus(schema)
   await listening(schema, 1)
@@ -121,7 +121,7 @@ test('behind a pooler it tells the other nodes, and does not listen itself', asy
   expect(await listeners(schema)).toHaveLength(1)
 })
 
-test('after its connection was cut it listens again, and wakes everybody because something may have been missed', async () => {
+test('after a reconnect it listens again, and wakes all subscribers', async () => {
   const schema = newSchema()
   const troubles: unknown[] = []
   const a = bus(schema)
@@ -152,12 +152,12 @@ test('many topics at once are split into notifications that PostgreSQL takes', a
   await until('all of them', async () => lines().length === topics.length)
   expect(lines()).toEqual(topics)
   expect(Math.max(...payloads.map((payload) => Buffer.byteLength(payload)))).toBeLessThan(8_000)
-  // One for what was there when the first went out, and then as few as fit.
+  // One notification for the first topics, then as few as possible.
   expect(payloads.length).toBeLessThan(20)
   await raw.end()
 })
 
-test('what was woken just before closing still goes out, and closing twice is fine', async () => {
+test('wake-ups just before closing are sent, and closing twice is fine', async () => {
   const schema = newSchema()
   const [a, b] = [bus(schema), bus(schema)]
   await listening(schema, 2)
@@ -170,10 +170,10 @@ test('what was woken just before closing still goes out, and closing twice is fi
   a.wake(['queue:last'])
 })
 
-test('a bus that is closed sends what it has to send first, and reports no trouble', async () => {
+test('a closing bus sends its wake-ups first, and reports no trouble', async () => {
   const schema = newSchema()
   const troubles: unknown[] = []
-  // On a busy machine the time for the last wake-ups may be over before they are sent; here it does not end.
+  // On a busy machine the time for the last wake-ups may end before they are sent; here it does not end.
   const world: World = {
     ...realWorld,
     after: (ms, call) => (ms === LAST_FLUSH_MS ? () => {} : realWorld.after(ms, call)),
@@ -188,7 +188,7 @@ test('a bus that is closed sends what it has to send first, and reports no troub
   expect(troubles).toEqual([])
 })
 
-test('a database that does not answer does not keep anybody from closing', async () => {
+test('a database that does not answer does not delay closing', async () => {
   const schema = newSchema()
   const troubles: unknown[] = []
   const asked = Promise.withResolvers<void>()
@@ -214,7 +214,7 @@ test('a database that does not answer does not keep anybody from closing', async
   expect(troubles).toEqual([])
 })
 
-test('a queue that has work does not wait behind what is told of jobs', async () => {
+test('wake-ups of queues are sent before wake-ups of jobs', async () => {
   const schema = newSchema()
   const gate = Promise.withResolvers<void>()
   const a = bus(schema, { connect: () => gate.promise.then(connect) })
@@ -229,7 +229,7 @@ test('a queue that has work does not wait behind what is told of jobs', async ()
   expect(told).toEqual(['queue:x', 'worker:w', 'job:0'])
 })
 
-test('closed before it was connected, it leaves no connection behind', async () => {
+test('a bus that is closed before it connects leaves no connection behind', async () => {
   const gate = Promise.withResolvers<void>()
   const connected = Promise.withResolvers<pg.Client>()
   const a = bus(newSchema(), {
@@ -248,7 +248,7 @@ test('closed before it was connected, it leaves no connection behind', async () 
   await ended
 })
 
-test('a connection that cannot listen is let go, and the next one is tried', async () => {
+test('a connection that cannot listen is closed, and the next one is tried', async () => {
   const schema = newSchema()
   const ended: Promise<unknown>[] = []
   const troubles: unknown[] = []
@@ -269,7 +269,7 @@ test('a connection that cannot listen is let go, and the next one is tried', asy
   expect(troubles).toEqual([new Error('refused'), new Error('cannot listen')])
 })
 
-test('while there is no connection, what is kept for later is bounded', async () => {
+test('without a connection the pending wake-ups are bounded', async () => {
   const schema = newSchema()
   const gate = Promise.withResolvers<void>()
   const a = bus(schema, { connect: () => gate.promise.then(connect) })

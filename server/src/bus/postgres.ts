@@ -5,9 +5,12 @@ import type { Bus, News, Topic } from './port.ts'
 
 export interface PostgresBusOptions {
   world: World
-  /** Makes a connection of the bus's own: NOTIFY inside the work's transactions takes a lock that all commits share. */
+  /**
+   * Opens a connection for the bus alone: NOTIFY inside the transactions of commands takes a lock that all commits
+   * share.
+   */
   connect(): Promise<pg.Client>
-  /** False: a pooler sits in between, so notifications go out and none come in. Always true, unless it is given. */
+  /** False if a pooler is in between: then the bus can notify, but not listen. Default: always true. */
   canListen?(client: pg.Client): Promise<boolean>
   schema: string
   onTrouble?(error: unknown): void
@@ -15,31 +18,38 @@ export interface PostgresBusOptions {
 
 /** PostgreSQL allows 8,000 bytes in a notification. */
 const PAYLOAD_MAX = 7_900
-/** Beyond it, while there is no connection, wake-ups are dropped: polling finds what they were about. */
+/** More wake-ups than this are dropped while there is no connection: polling finds the work. */
 const PENDING_MAX = 10_000
 const RECONNECT_MS = 500
-/** Between notifications: each wakes every node, whatever it is about. The first of many goes out at once. */
+/** The pause between notifications, because each of them wakes every node. The first is sent at once. */
 const PAUSE_MS = 20
-/** How long closing waits for the last wake-ups to go out, without pauses. */
+/** How long `close()` waits for the last wake-ups, which it sends without pauses. */
 export const LAST_FLUSH_MS = 500
-/** What is told of single jobs, thousands in a second, goes after the few wake-ups of queues that idle workers wait for. */
+/**
+ * Wake-ups of single jobs, thousands a second, are sent after the few wake-ups of queues that idle workers wait for.
+ */
 const OF_ONE_JOB = /^(job|logs):/
 
-/** A wake-up may be lost: its commit does not wait for the disk. The setting ends with the statement's own transaction. */
+/**
+ * A wake-up may be lost, so its commit does not wait for the disk. The setting ends with the statement's transaction.
+ */
 const NOTIFY = `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)`
 
 export function channelOf(schema: string): string {
   return `ichido_wake_${schema}`
 }
 
-/** Wake-ups between nodes by LISTEN/NOTIFY, many in one notification; inside the process they do not take the detour. */
+/**
+ * Carries wake-ups between nodes by LISTEN/NOTIFY, many in one notification. Inside the process they are delivered
+ * directly.
+ */
 export class PostgresBus implements Bus {
   readonly #local = new EmbeddedBus()
   readonly #options: PostgresBusOptions
   readonly #soon = new Set<Topic>()
   readonly #later = new Set<Topic>()
   readonly #closing = new AbortController()
-  /** The first line of what this bus sends. */
+  /** The first line of every notification that this bus sends. */
   readonly #sender: string
   #client: pg.Client | null = null
   #flushing: Promise<void> | null = null
@@ -84,7 +94,7 @@ export class PostgresBus implements Bus {
     return this.#soon.size + this.#later.size > 0 && !this.#closed
   }
 
-  /** Has something to send when it is called, so that it ends only after its promise was kept. */
+  /** Called only when there is something to send, so it cannot end before `#flushing` is set. */
   async #notify(): Promise<void> {
     try {
       while (this.#hasMore() && this.#client !== null) {
@@ -92,7 +102,7 @@ export class PostgresBus implements Bus {
         await sleep(this.#options.world, PAUSE_MS, this.#closing.signal)
       }
     } catch (error) {
-      // What is lost here is found by polling; the listener notices the broken connection by itself.
+      // Polling finds what is lost here. `#listen` notices the broken connection.
       if (!this.#closed) this.#options.onTrouble?.(error)
     } finally {
       this.#flushing = null
@@ -125,7 +135,7 @@ export class PostgresBus implements Bus {
     }
   }
 
-  /** Settles when the connection is no more. */
+  /** Settles when the connection has ended. */
   async #listen(client: pg.Client): Promise<void> {
     try {
       const broken = new Promise<void>((resolve, reject) => {
@@ -136,7 +146,7 @@ export class PostgresBus implements Bus {
       await Promise.race([broken, this.#beginListening(client)])
       if (this.#closing.signal.aborted) return
       this.#client = client
-      // Something may have been missed.
+      // Wake-ups may have been missed.
       this.#local.wakeAll()
       this.#flush()
       await broken
@@ -151,7 +161,7 @@ export class PostgresBus implements Bus {
     if ((await canListen?.(client)) !== false) await client.query(`LISTEN ${channelOf(schema)}`)
   }
 
-  /** What this bus has said itself was heard here before it went out. */
+  /** Wake-ups of this bus were delivered here before they were sent. */
   #hear(payload = ''): void {
     const lines = payload.split('\n')
     if (lines[0] !== this.#sender) this.#local.wake(lines as Topic[])

@@ -1,5 +1,5 @@
 import module from 'node:module'
-import { nodeTooOld } from '../core/node/node-version.ts'
+import { nodeTooOld } from '../core/node/node.ts'
 
 const tooOld = nodeTooOld(process.versions.node)
 if (tooOld !== null) {

@@ -6,8 +6,8 @@ import type {
   TickShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { SEQ_SCOPES } from '../core/events/seq.ts'
-import { toBackoffShape } from '../core/run/backoff.ts'
+import { SEQ_SCOPES } from '../core/events/event.ts'
+import { toBackoffShape } from '../core/run/job.ts'
 import type { DefinitionContent } from '../core/schedule/definition.ts'
 import {
   CATCH_UP_WINDOW_SECONDS_MAX,

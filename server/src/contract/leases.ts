@@ -1,6 +1,6 @@
 import { COST_MAX, ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, JOB_STATES, type LeaseShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { LOG_STREAMS } from '../core/run/run-log.ts'
+import { LOG_STREAMS } from '../core/run/run-state.ts'
 import { errorBody, name, time } from './common.ts'
 import { WAIT_SECONDS_MAX } from './jobs.ts'
 

@@ -9,7 +9,7 @@ import {
   UNDECLARED_STAGE,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { SEQ_PER_ATTEMPT, SEQ_SCOPES } from '../core/events/seq.ts'
+import { SEQ_PER_ATTEMPT, SEQ_SCOPES } from '../core/events/event.ts'
 import { KEY_MAX_LENGTH } from '../core/keys/key.ts'
 import { userName } from './access.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'

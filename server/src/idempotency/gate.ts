@@ -1,5 +1,5 @@
 import { sleep } from '@ichido/sdk/world'
-import { REQUEST_HASH_VERSION } from '../core/keys/request-hash.ts'
+import { REQUEST_HASH_VERSION } from '../core/keys/key.ts'
 import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
 import { type Call, KeyClaim, KeylessCall } from './key-claim.ts'
 import type { IdempotencyCount } from './metrics.ts'

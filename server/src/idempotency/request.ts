@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto'
 import { parseStrictJson } from '../core/json/strict-json.ts'
-import { type KeyParse, parseKeyHeader } from '../core/keys/key.ts'
-import { requestHash } from '../core/keys/request-hash.ts'
+import { type KeyParse, parseKeyHeader, requestHash } from '../core/keys/key.ts'
 
 /** What of a request decides whether a key comes back with the same one. */
 export interface Asked {

@@ -1,7 +1,6 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { findJsonProblem } from '../core/json/strict-json.ts'
-import { StoreUnavailable } from '../core/node/store-errors.ts'
-import { StoreFull } from '../core/node/store-full.ts'
+import { StoreFull, StoreUnavailable } from '../core/node/store-errors.ts'
 
 /** What HTTP does for calls over the wire, for those inside the process. */
 

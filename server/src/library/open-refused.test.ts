@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
-import { whyNotOpened } from '../core/node/not-opened.ts'
+import { whyNotOpened } from '../core/node/store-errors.ts'
 import { thrownBy } from '../testing/services/embedded.ts'
 import { NotOpened, type OpenOptions, open } from './index.ts'
 

@@ -1,5 +1,5 @@
 import { Client, type HttpOptions, httpTransport } from '@ichido/sdk'
-import { nodeTooOld } from '../core/node/node-version.ts'
+import { nodeTooOld } from '../core/node/node.ts'
 import { CLOSED, type Ichido, type OpenOptions, submitting } from './ichido.ts'
 
 /**

@@ -7,14 +7,14 @@ import type { World } from '@ichido/sdk/world'
 import { z } from 'zod'
 import { makeFolder, openNew } from '../blobs/modes.ts'
 import { type FileModes, PRIVATE } from '../core/node/file-modes.ts'
-import { isDiskFull, StoreFull } from '../core/node/store-full.ts'
-import { LOG_STREAMS } from '../core/run/run-log.ts'
+import { isDiskFull, isMissing, StoreFull } from '../core/node/store-errors.ts'
+import { LOG_STREAMS } from '../core/run/run-state.ts'
 import { type ArchivedChunk, type LogArchive, type LogFile, LogUnreadable, logFileOf, logRefOf } from './port.ts'
 
-/** The part of the file system that is needed; a test breaks it off at every step. */
+/** The functions of the file system that are used; a test makes each of them fail. */
 export type Files = Pick<typeof realFiles, 'mkdir' | 'chmod' | 'open' | 'rename' | 'rm' | 'readdir' | 'stat'>
 
-export interface DiskArchiveOptions {
+interface DiskArchiveOptions {
   /** May be shared with other nodes. */
   folder: string
   world: Pick<World, 'now'>
@@ -26,7 +26,7 @@ const PARTIAL = '.partial'
 const NEWLINE = 0x0a
 const BEFORE_N = '{"n":'
 
-/** One line a chunk, so that `zcat` and `jq -r .text` are all that it takes to read it. */
+/** Each chunk is a line, so `zcat` and `jq -r .text` can read it. */
 const line = z.strictObject({
   n: z.int(),
   stream: z.enum(LOG_STREAMS),
@@ -34,11 +34,11 @@ const line = z.strictObject({
   text: z.string(),
 })
 
-/** Logs as compressed files, one a run: `logs/<xx>/<run>.<file>.jsonl.gz`. */
+/** Keeps logs as compressed files, one for each run: `logs/<xx>/<run>.<file>.jsonl.gz`. */
 export async function openLogArchive(options: DiskArchiveOptions): Promise<LogArchive> {
   const { folder, world, modes = PRIVATE, files = realFiles } = options
   const pathOf = (file: LogFile) => join(folder, logRefOf(file))
-  /** Their names are on disk for good; a process that died may have made one and not got to that. */
+  /** Folders that were synced. A process that died may have created a folder without syncing it. */
   const synced = new Set<string>()
   await makeSynced(join(folder, 'logs'))
 
@@ -79,7 +79,7 @@ export async function openLogArchive(options: DiskArchiveOptions): Promise<LogAr
         await syncFolder(dirname(path))
         return bytes
       } catch (error) {
-        // A disk that is full must not get fuller with every try.
+        // A full disk must not get fuller with every try.
         await files.rm(path + PARTIAL, { force: true }).catch(() => {})
         throw isDiskFull(error) ? new StoreFull('artifacts', 'that holds archived logs (ARTIFACTS_DIR)', error) : error
       }
@@ -88,7 +88,7 @@ export async function openLogArchive(options: DiskArchiveOptions): Promise<LogAr
     async *read(file, afterN, lastN) {
       const source = (await openFile(files, pathOf(file), logRefOf(file))).createReadStream()
       const gunzip = createGunzip()
-      // What goes wrong with either comes out of the loop.
+      // Errors of both streams are thrown by the loop.
       const flowing = pipeline(source, gunzip).catch(() => {})
       let n = -1
       try {
@@ -121,7 +121,7 @@ export async function openLogArchive(options: DiskArchiveOptions): Promise<LogAr
     async ageMs(file) {
       const path = pathOf(file)
       const facts = await files.stat(path).catch(() => files.stat(path + PARTIAL).catch(none))
-      // Somebody is at it right now.
+      // Another process removes or renames the file right now.
       if (!('mtimeMs' in facts)) return 0
       return world.now() - Math.max(facts.mtimeMs, facts.ctimeMs)
     },
@@ -144,7 +144,7 @@ async function openFile(files: Files, path: string, ref: string): Promise<realFi
   }
 }
 
-/** JSON escapes line feeds, and what is not one stays as it is: U+2028 for one ends no line. */
+/** JSON escapes line feeds. Other separators, like U+2028, do not end a line. */
 async function* linesOf(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let open: Buffer[] = []
   for await (const part of source) {
@@ -161,8 +161,4 @@ async function* linesOf(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
 function none(error: unknown): never[] {
   if (isMissing(error)) return []
   throw error
-}
-
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
 }

@@ -1,6 +1,6 @@
-import type { LogStream } from '../core/run/run-log.ts'
+import type { LogStream } from '../core/run/run-state.ts'
 
-/** What a worker's process wrote at one time. */
+/** A chunk of output of the worker's process. */
 export interface ArchivedChunk {
   n: number
   stream: LogStream
@@ -9,24 +9,24 @@ export interface ArchivedChunk {
 }
 
 /**
- * A file that holds the log of a run. Its id is used once: whoever archives a log that somebody else is at, too, or was at
- * when it died, writes another file, and only the one that the store names counts.
+ * A file with the log of a run. Its id is used once: two leaders that archive the same log write two files, and only
+ * the one that the store names counts.
  */
 export interface LogFile {
   runId: string
   fileId: string
 }
 
-/** Where logs are that have left the store. A file is in its place first, and then named by the store. */
+/** Keeps logs that have left the store. A file is durable before the store names it. */
 export interface LogArchive {
-  /** Puts a log in its place for good, and answers with how many bytes it takes there. */
+  /** Stores a log durably, and returns the size of its file. */
   write(file: LogFile, chunks: AsyncIterable<ArchivedChunk>): Promise<number>
-  /** The chunks after one of them, up to the last; throws `LogUnreadable` where they are not all there. */
+  /** Reads the chunks after `afterN` up to `lastN`. It throws `LogUnreadable` if one is missing. */
   read(file: LogFile, afterN: number, lastN: number): AsyncGenerator<ArchivedChunk>
   remove(file: LogFile): Promise<void>
-  /** Everything in one of `LOG_SHARDS` parts of the place, also what never got whole. */
+  /** Lists one of `LOG_SHARDS` subfolders, including incomplete files. */
   list(shard: number): Promise<LogFile[]>
-  /** For how long a file has been there. */
+  /** The age of a file. */
   ageMs(file: LogFile): Promise<number>
 }
 
@@ -40,14 +40,14 @@ export class LogUnreadable extends Error {
 const UUID = '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 const REF = new RegExp(`^logs/[0-9a-f]{2}/(${UUID})\\.(${UUID})\\.jsonl\\.gz$`)
 
-/** What the store calls it: its path in the folder that nodes share, of nothing but ids. */
+/** The path of the file in the shared folder. It consists of ids only. */
 export function logRefOf({ runId, fileId }: LogFile): string {
   const ref = `logs/${runId.slice(-2)}/${runId}.${fileId}.jsonl.gz`
   if (!REF.test(ref)) throw new TypeError(`Not the ids of a log: ${JSON.stringify([runId, fileId])}`)
   return ref
 }
 
-/** Null: no name that this version has ever given. */
+/** Returns null if the name is not of this form. */
 export function logFileOf(ref: string): LogFile | null {
   const [, runId, fileId] = REF.exec(ref) ?? []
   if (runId === undefined || fileId === undefined) return null

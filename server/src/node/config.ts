@@ -4,18 +4,22 @@ import { resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
 import { tokenIn, withoutCredentials } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { DEFAULT_SHARDS, SHARDS_MAX } from '../core/events/shards.ts'
+import { DEFAULT_SHARDS, SHARDS_MAX } from '../core/events/event.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from '../core/limits/settings.ts'
-import { type AllowedOrigins, ORIGIN_EXAMPLE, parseAllowedOrigins } from '../core/node/allowed-origins.ts'
-import { addressProblem } from '../core/node/database-address.ts'
-import { REDIS_ADDRESS } from '../core/node/redis-address.ts'
+import {
+  type AllowedOrigins,
+  addressProblem,
+  ORIGIN_EXAMPLE,
+  parseAllowedOrigins,
+  REDIS_ADDRESS,
+} from '../core/node/addresses.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/run/artifact.ts'
 
-/** Where settings come from: the environment, the folder the program was started in, and the files they name. */
+/** The sources of settings: the environment, the working directory, and the files that they name. */
 export interface Surroundings {
   env: Readonly<Record<string, string | undefined>>
   cwd: string
-  /** Throws what the file system throws. */
+  /** Throws the errors of the file system. */
   readFile(path: string): string
 }
 
@@ -35,10 +39,10 @@ export interface ServerConfig extends StoreConfig {
   redisUrl: string | null
   /** Streams in Redis for each domain. */
   shards: number
-  /** Before all names of keys and channels in Redis. */
+  /** Stands before all names of keys and channels in Redis. */
   redisPrefix: string
   tls: { cert: string; key: string } | null
-  /** Whose X-Forwarded-* headers are believed: nobody's, everybody's, or those of a list of addresses. */
+  /** The proxies whose X-Forwarded-* headers are trusted: none, all, or a list of addresses. */
   trustProxy: boolean | string
   publicUrl: string | null
   /** '' or '/prefix', never with a slash at the end. */
@@ -51,17 +55,19 @@ export interface ServerConfig extends StoreConfig {
   settings: FixedSettings
 }
 
-export interface ClientConfig {
+interface ClientConfig {
   url: string
   token: string | undefined
 }
 
-/** Addresses that only this machine can reach. */
+/** True if only this machine can reach the address. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
 }
 
-/** Why the server must not run without any token; null: as far as it was told, only this machine reaches it. */
+/**
+ * Says why the server must not run without a token; null if, according to its settings, only this machine can reach it.
+ */
 export function openModeProblem(
   config: Pick<ServerConfig, 'host' | 'trustProxy' | 'publicUrl' | 'basePath'>,
 ): string | null {
@@ -79,9 +85,9 @@ export const DEFAULT_URL = 'http://127.0.0.1:8001'
 export const DEFAULT_DATA_DIR = './data'
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
-export type LogLevel = (typeof LOG_LEVELS)[number]
+type LogLevel = (typeof LOG_LEVELS)[number]
 
-/** One line a setting that is wrong; each begins with the name of its variable. */
+/** One line for each wrong setting. A line begins with the variable's name. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError'
   readonly problems: readonly string[]
@@ -92,7 +98,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** The value is part of the message, but for what may hold a password. */
+/** The value is part of the message, unless it may contain a password. */
 const says = (what: string) => ({
   error: (issue: { input?: unknown }) => `must be ${what}, not ${JSON.stringify(issue.input)}`,
 })
@@ -189,7 +195,7 @@ const clientSettings = {
     .optional(),
 }
 
-/** May also be given as the file that holds them, so that they need not stand in the environment. */
+/** These can also be read from a file, so that they need not be in the environment. */
 const SECRETS = ['DATABASE_URL', 'DATABASE_DIRECT_URL', 'REDIS_URL', 'ICHIDO_TOKEN']
 
 export function readStoreConfig(surroundings: Surroundings): StoreConfig {
@@ -235,7 +241,7 @@ function tokenOf(url: string): string | undefined {
   }
 }
 
-/** Each setting has a variable of its name, in capitals. */
+/** Each setting has an environment variable of its name, in capitals. */
 function readFixed(surroundings: Surroundings): { settings: FixedSettings; problems: string[] } {
   const { problems, values } = gather(SETTING_NAMES.map(settingVariable), surroundings)
   const settings: FixedSettings = {}
@@ -263,7 +269,7 @@ function parse<Shape extends z.ZodRawShape>(
   return parsed.data
 }
 
-/** Set to nothing counts as not set: that is how compose files and unit files leave a variable out. */
+/** An empty variable counts as not set: compose files and unit files leave variables out like this. */
 function gather(names: readonly string[], surroundings: Surroundings) {
   const { env } = surroundings
   const problems: string[] = []
@@ -323,7 +329,7 @@ function readTls(certFile: string | undefined, keyFile: string | undefined, surr
   return { cert, key }
 }
 
-/** What OpenSSL would only say when the server listens, as "no start line" or "key values mismatch". */
+/** Finds what OpenSSL would report only when the server listens, as "no start line" or "key values mismatch". */
 function tlsProblems(tls: { cert: string; key: string }, certIs: string, keyIs: string): string[] {
   const cert = certificateOf(tls.cert)
   const key = privateKeyOf(tls.key)
@@ -349,12 +355,12 @@ function certificateOf(text: string): X509Certificate | null {
   }
 }
 
-/** Or what is wrong with it. */
+/** Returns the key, or what is wrong with it. */
 function privateKeyOf(text: string): KeyObject | string {
   try {
     return createPrivateKey(text)
   } catch {
-    // The error's code is another one in each version of Node.
+    // The error's code differs between versions of Node.js.
     return /^(-----BEGIN|Proc-Type:).*\bENCRYPTED\b/m.test(text)
       ? 'is locked with a passphrase; TLS needs it without one'
       : 'holds no private key'
@@ -371,7 +377,7 @@ function readOrigins(text: string, context: z.core.$RefinementCtx<string>): Allo
   return z.NEVER
 }
 
-/** `true`, `false`, or addresses and networks separated by commas. */
+/** Reads `true`, `false`, or addresses and networks separated by commas. */
 function parseTrustProxy(text: string, context: z.core.$RefinementCtx<string>): boolean | string {
   if (text === 'true' || text === 'false') return text === 'true'
   const addresses = text.split(',').map((part) => part.trim())

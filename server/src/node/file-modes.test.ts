@@ -9,8 +9,8 @@ import { openSqlite } from '../store/engines/sqlite/sqlite.ts'
 import type { Store } from '../store/port.ts'
 import { chunksOf, someBytes } from '../testing/services/artifacts.ts'
 import { openNode } from '../testing/store/store.ts'
-import { openFiles } from './artifacts-folder.ts'
-import { exposedFiles } from './exposed-files.ts'
+import { openFiles } from './folders.ts'
+import { exposedFiles } from './maintenance.ts'
 import { realWorld } from './world.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-modes-'))

@@ -6,7 +6,7 @@ import type { Bus } from '../bus/port.ts'
 import { channelOf, PostgresBus, type PostgresBusOptions } from '../bus/postgres.ts'
 import type { ForeignEvent } from '../core/events/event.ts'
 import type { FixedSettings } from '../core/limits/settings.ts'
-import { ALL_NODE_ROLES, type NodeRole } from '../core/node/node-roles.ts'
+import { ALL_NODE_ROLES, type NodeRole } from '../core/node/node.ts'
 import { LOCAL_WORKER_PREFIX } from '../core/run/job.ts'
 import type { AlertChange } from '../leader/duties/alert.ts'
 import { ClockWatch } from '../leader/election/clock-watch.ts'
@@ -24,13 +24,10 @@ import { openPostgres, type PgClient, type PostgresStore, unreachable } from '..
 import { Servers } from '../store/engines/postgres/servers.ts'
 import { READING_SESSION } from '../store/engines/postgres/settings.ts'
 import { openSqlite } from '../store/engines/sqlite/sqlite.ts'
-import { beginWatermark } from '../store/events/relay.ts'
-import { adoptRestoredEvents } from '../store/events/restored-events.ts'
+import { adoptRestoredEvents, beginWatermark } from '../store/events/relay.ts'
 import type { Store } from '../store/port.ts'
 import { takeOverFolder } from '../store/runs/reap-runs.ts'
-import { type ArtifactOptions, openFiles } from './artifacts-folder.ts'
-import { openBackups } from './backups-folder.ts'
-import { disksOf } from './disk-use.ts'
+import { type ArtifactOptions, disksOf, openBackups, openFiles } from './folders.ts'
 import type { Redis } from './redis-port.ts'
 
 export type { AlertChange } from '../leader/duties/alert.ts'
@@ -44,44 +41,44 @@ export type Storage =
 
 interface DatabaseOptions {
   schema?: string | undefined
-  /** Where wake-ups come from when the other address leads to a connection pooler. */
+  /** The address for wake-ups if the other address leads to a connection pooler. */
   databaseDirectUrl?: string | undefined
 }
 
-export interface NodeOptions {
+interface NodeOptions {
   storage: Storage
   world: World
   meter: Meter
   allowNoFsync: boolean
   artifacts?: ArtifactOptions | undefined
-  /** What this node serves over TLS, in PEM. */
+  /** The TLS certificate of this node, in PEM. */
   certificate?: string | undefined
-  /** Events also go over this Redis. */
+  /** Events are also sent over this Redis. */
   redis?: Redis | null | undefined
-  /** All of them, unless it says otherwise. */
+  /** Default: all roles. */
   roles?: ReadonlySet<NodeRole> | undefined
-  /** What the environment says of settings; it beats what is stored. */
+  /** Settings of the environment, which override stored values. */
   fixed?: FixedSettings | undefined
-  /** For what goes wrong outside of any call: a loop that failed, a wake-up connection that broke. */
+  /** Called for errors outside of any call: a loop that failed, or a lost wake-up connection. */
   onTrouble(where: string, error: unknown): void
   onLeadership?: ((change: LeadershipChange) => void) | undefined
-  /** Told on the node that leads, when an alert has been opened or closed. */
+  /** Called on the leader when an alert was opened or closed. */
   onAlert?: ((change: AlertChange) => void) | undefined
-  /** Told when a disk is found full, and when it has room again. */
+  /** Called when a disk is found full, and when it has space again. */
   onFull?: ((time: FullTime) => void) | undefined
 }
 
-/** A control-plane process: the services over the chosen adapters, and the loops that keep them going. */
+/** A control-plane process: services over the chosen adapters, and their loops. */
 export interface ControlNode {
   services: Services
   submitIn: SubmitIn
-  /** `leftBehind`: handlers of this process that are at runs of its own all the same. */
+  /** `leftBehind`: handlers of this process that still work on its runs. */
   close(leftBehind?: readonly Promise<unknown>[]): Promise<void>
 }
 
-/** How long a change of settings may go unnoticed when its wake-up is lost. */
+/** A change of settings is noticed within this time if its wake-up is lost. */
 const SETTINGS_INTERVAL_MS = 2_000
-/** How long a disk may have room again without anybody knowing. */
+/** A full disk that has space again is noticed within this time. */
 const ROOM_INTERVAL_MS = 1_000
 
 /** The composition root: the only place that chooses adapters. */
@@ -98,12 +95,12 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   } = options
   const { store: openedStore, bus: storeBus, submitIn } = await openStorage(options)
   const prepare = async () => {
-    // The folder's lock is ours, so whoever worked in it before is dead.
+    // The folder's lock is ours, so the previous process is dead.
     if ('dataDir' in options.storage) await openedStore.write(takeOverFolder(LOCAL_WORKER_PREFIX))
     if (openedStore.engine === 'postgres') while (await openedStore.write(adoptRestoredEvents()));
     const files = await openFiles(options, openedStore)
     if (givenRedis === null) return { ...files, openRedis: null }
-    // From here on nothing that happens is missed, whoever leads and whenever that is.
+    // From here on the relay misses no event, whichever node leads.
     await openedStore.write(beginWatermark())
     return { ...files, openRedis: await givenRedis.prepare(world, openedStore) }
   }
@@ -133,7 +130,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   }
   const services = createServices(given, options.fixed)
   const { settings } = services
-  // From here on a full disk is noticed.
+  // This store notices a full disk.
   const { store, fullDisks } = services.deps
   fullDisks.onChange(onFull)
   await settings.refresh()
@@ -157,7 +154,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const running = () => [...loops, ...election.loops]
   const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble, onAlert }, leading)
   const election = new Election({ world, store, bus, meter, clock, onTrouble, onChange, duties })
-  // A loop that waits would only notice after its wait that its interval has become shorter.
+  // A waiting loop would notice a shorter interval only after its wait.
   settings.onChange(() => {
     for (const loop of running()) loop.hurry()
   })
@@ -174,7 +171,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       await redis?.close()
       await bus.close()
       const close = () => store.close()
-      // Whoever has the folder next takes our runs over at once: not while a handler is at one of them.
+      // The next process takes over our runs at once, so the store stays open while a handler works on one.
       if (leftBehind.length === 0 || store.engine === 'postgres') await close()
       else void Promise.allSettled(leftBehind).then(close)
     },
@@ -201,7 +198,7 @@ async function openStorage(options: NodeOptions): Promise<OpenedStorage> {
   return { store, bus, submitIn: (services) => submitInTransaction(services, store, channelOf(schema)) }
 }
 
-/** A store alone, for commands that work on it without a running node. */
+/** Opens only a store, for commands that need no running node. */
 export function openStore(
   options: Omit<NodeOptions, 'meter' | 'onTrouble' | 'onLeadership' | 'artifacts'>,
 ): Promise<Store> {
@@ -229,7 +226,7 @@ const NOT_DIRECT =
 
 type WakeUps = Required<Pick<PostgresBusOptions, 'connect' | 'canListen' | 'onTrouble'>>
 
-/** Over the direct address if there is one, else where the jobs are. */
+/** Uses the direct address if there is one, else the address of the store. */
 function wakeUps(storage: Exclude<Storage, { dataDir: string }>, onTrouble: (error: unknown) => void): WakeUps {
   const { databaseDirectUrl } = storage
   const canListen = async (client: pg.Client) => {
@@ -252,21 +249,21 @@ function wakeUps(storage: Exclude<Storage, { dataDir: string }>, onTrouble: (err
       if (!can) onTrouble(new Error(NOT_DIRECT))
       return can
     },
-    // The store may well be there: this is not said as a store that is away.
+    // The store may be reachable, so this is not reported as an unreachable store.
     onTrouble: (error) => onTrouble(new Error(`DATABASE_DIRECT_URL cannot be used: ${String(error)}`)),
   }
 }
 
-/** A connection of one's own to where the store's pools lead. */
+/** Opens a connection of its own to the store's database. */
 function connectBeside(storage: Exclude<Storage, { dataDir: string }>): () => Promise<pg.Client> {
   if ('databaseUrl' in storage) {
     const servers = new Servers(storage.databaseUrl)
     return () => servers.connect()
   }
   return async () => {
-    // The options as they are: a copy would lack the password, which the pool hides from listings.
+    // The options are not copied: a copy would lack the password, which the pool hides from listings.
     const client = new pg.Client(storage.pool.options)
-    // Unheard, a connection that breaks before the bus listens would end the process.
+    // Without a listener, an error before the bus listens would end the process.
     client.on('error', () => {})
     await client.connect()
     return client
@@ -277,7 +274,7 @@ const noTransactions: SubmitIn = async () => {
   throw new TypeError('tx needs PostgreSQL: open({ pool }); an embedded SQLite store has no transactions to share')
 }
 
-/** The wake-up goes along in the transaction: PostgreSQL delivers it if and when the caller commits. */
+/** The wake-up is part of the transaction: PostgreSQL delivers it if and when the caller commits. */
 function submitInTransaction(services: Services, store: PostgresStore, channel: string): SubmitIn {
   return async (tx, caller, input, submitOptions) => {
     if (!isClient(tx)) throw new TypeError('tx must be a client of pg, inside a transaction')

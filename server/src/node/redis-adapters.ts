@@ -1,17 +1,20 @@
+import { sleep, type World } from '@ichido/sdk/world'
 import { RedisLink } from '../bus/redis/link.ts'
 import { RedisRelay } from '../bus/redis/relay.ts'
 import { Router } from '../bus/redis/router.ts'
+import { findUnread } from '../bus/redis/streams.ts'
 import { RedisBus } from '../bus/redis/subscriber.ts'
-import { DEFAULT_SHARDS } from '../core/events/shards.ts'
-import { claimRedisOwner } from '../store/events/shards.ts'
+import { DEFAULT_SHARDS } from '../core/events/event.ts'
+import { AdvisedError } from '../core/node/store-errors.ts'
+import { changeShards, claimRedisOwner, claimShards } from '../store/events/relay.ts'
+import type { Store } from '../store/port.ts'
 import type { Redis, RedisAdapters, RedisOptions } from './redis-port.ts'
-import { agreeOnShards } from './redis-shards.ts'
 
-export interface RedisAddress {
+interface RedisAddress {
   url: string
-  /** How many streams there are in Redis for each domain; all nodes have the same. */
+  /** The number of streams for each domain; all nodes have the same. */
   shards?: number | undefined
-  /** Before all names of keys and channels in Redis; all nodes have the same. */
+  /** Stands before all names of keys and channels; all nodes have the same. */
   prefix?: string | undefined
 }
 
@@ -25,7 +28,7 @@ export function redisAt({ url, shards = DEFAULT_SHARDS, prefix = '' }: RedisAddr
   }
 }
 
-/** Does not wait for Redis: a node starts without it, and goes on without it. */
+/** It does not wait for Redis: a node works without it. */
 function openRedis(
   address: { url: string; shards: number; prefix: string },
   owner: string,
@@ -33,7 +36,7 @@ function openRedis(
 ): RedisAdapters {
   const connect = (onLinkTrouble: (error: unknown) => void) =>
     new RedisLink({ world, ...address, onTrouble: onLinkTrouble })
-  // One connection tells for all of them that Redis is away.
+  // One connection reports for all of them that Redis is unreachable.
   const link = connect((error) => onTrouble('redis', error))
   const quiet = () => connect(() => {})
   const relay = new RedisRelay({ world, link, owner, ttls, meter, onTrouble: (error) => onTrouble('redis', error) })
@@ -47,5 +50,60 @@ function openRedis(
       await Promise.all([router?.close(), relay.close()])
       link.close()
     },
+  }
+}
+
+/** The nodes would not find each other's streams. The message says why, and what to do. */
+class ShardsRefused extends AdvisedError {
+  override readonly name = 'ShardsRefused'
+}
+
+interface ShardsOptions {
+  world: World
+  store: Store
+  url: string
+  shards: number
+  prefix?: string | undefined
+}
+
+const CONNECT_WITHIN_MS = 5_000
+const NAMED_MAX = 3
+
+/**
+ * All nodes use the same number of streams, which the first node writes into the store. The number changes only while
+ * no node runs and all entries were read: nobody would read the entries of the old streams.
+ */
+export async function agreeOnShards(options: ShardsOptions): Promise<void> {
+  const { store, shards } = options
+  const agreed = await store.write(claimShards(shards))
+  if (agreed === shards) return
+  const refuse = (why: string) =>
+    new ShardsRefused(`SHARDS is ${shards}, but the streams in Redis were made for ${agreed}, and ${why}.`)
+  const unread = await lookForUnread(options, agreed)
+  if (unread === null) {
+    throw refuse(`Redis does not answer to tell whether all of them were read. Start Redis, or set SHARDS=${agreed}`)
+  }
+  if (unread.length > 0) {
+    const named = unread.slice(0, NAMED_MAX).join(', ') + (unread.length > NAMED_MAX ? ' and others' : '')
+    throw refuse(
+      `no router has read all entries of ${named}. Start with SHARDS=${agreed} until they are read, then change it`,
+    )
+  }
+  if (!(await store.write(changeShards(agreed, shards)))) {
+    throw refuse(`a node that uses them is running. Stop all nodes before you change it, or set SHARDS=${agreed}`)
+  }
+}
+
+/** Returns null if Redis is unreachable. */
+async function lookForUnread({ world, url, prefix }: ShardsOptions, shards: number): Promise<string[] | null> {
+  const link = new RedisLink({ world, url, shards, prefix, onTrouble() {} })
+  const done = new AbortController()
+  try {
+    const connected = new Promise<true>((resolve) => link.onConnect(() => resolve(true)))
+    const inTime = await Promise.race([connected, sleep(world, CONNECT_WITHIN_MS, done.signal)])
+    return inTime === true ? await findUnread(link) : null
+  } finally {
+    done.abort()
+    link.close()
   }
 }

@@ -1,12 +1,12 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../bus/port.ts'
-import type { NodeRole } from '../core/node/node-roles.ts'
+import type { NodeRole } from '../core/node/node.ts'
 import type { Deps } from '../services/deps.ts'
 import type { Services } from '../services/index.ts'
 import type { Meter } from '../services/system/meter.ts'
 import type { Store } from '../store/port.ts'
 
-/** Redis beside the store. The library does without, so it is the server that brings the adapters. */
+/** Redis beside the store. The library works without it, so only the server brings the adapters. */
 export interface Redis {
   /** Rejects if this node would not find the streams of the other nodes. */
   prepare(world: World, store: Store): Promise<(options: RedisOptions) => RedisAdapters>
@@ -23,11 +23,11 @@ export interface RedisOptions {
   onTrouble(where: string, error: unknown): void
 }
 
-/** What a node does with Redis; without it the store alone does for everything. */
+/** The adapters that use Redis. Without them the store does everything. */
 export interface RedisAdapters {
   relay: NonNullable<Deps['relay']>
-  /** Takes the place of the one it was given. */
+  /** Replaces the bus of the options. */
   bus: Bus
-  /** Before the bus is closed. */
+  /** Call it before closing the bus. */
   close(): Promise<void>
 }

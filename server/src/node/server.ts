@@ -1,6 +1,6 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
-import type { NodeRole } from '../core/node/node-roles.ts'
+import type { NodeRole } from '../core/node/node.ts'
 import type { Metrics } from '../http/metrics/metrics.ts'
 import { createApp, publicBase } from '../http/server/app.ts'
 import { readOpenFilesMax } from '../library/open-files.ts'
@@ -14,20 +14,23 @@ export { TroubleLog } from './trouble-log.ts'
 /** A node that is reachable over HTTP. */
 export interface RunningServer {
   url: string
-  /** What others call it by, if it was told. */
+  /** The address that clients use, if it is configured. */
   publicUrl: string | null
-  /** No token was ever made: whoever reaches it may do everything. Only ever on a loopback address without a proxy. */
+  /**
+   * No token was ever created, so every caller may do everything. This is possible only on a loopback address without a
+   * proxy.
+   */
   open: boolean
-  /** Where the data is, for people. */
+  /** The location of the data, for people. */
   location: string
   /** A connection pooler sits in front of the database. */
   pooled: boolean
-  /** Refuses new work, lets what runs come to its end, and ends in time whatever happens. */
+  /** Refuses new work, lets running requests finish, and always stops in time. */
   stop(beforeStoreCloses: () => Promise<void>): Promise<void>
 }
 
-export interface ServerOptions {
-  /** Closed with the server, and also when the server cannot be started. */
+interface ServerOptions {
+  /** Closed with the server, and also if the server cannot start. */
   node: ControlNode
   metrics: Metrics
   roles?: ReadonlySet<NodeRole> | undefined
@@ -37,12 +40,12 @@ export interface ServerOptions {
   version: string
 }
 
-/** Where others can reach it, nobody is served before there is a token. */
+/** A server that other machines can reach does not start without a token. */
 export class TokenNeeded extends Error {
   override readonly name = 'TokenNeeded'
 }
 
-/** Redis's client takes a quarter of a second to load: only a server that uses it waits for it. */
+/** The client of Redis takes a quarter of a second to load, so only a server that uses Redis loads it. */
 export function redisOf({ redisUrl: url, shards, redisPrefix: prefix }: ServerConfig): Redis | null {
   if (url === null) return null
   return {
@@ -53,9 +56,9 @@ export function redisOf({ redisUrl: url, shards, redisPrefix: prefix }: ServerCo
   }
 }
 
-/** As long as /readyz says 503 while requests are still taken, so that a load balancer can turn away first. */
+/** During this time /readyz answers 503 and requests are still accepted, so that a load balancer can turn away. */
 const NOTICE_MS = 300
-/** For the requests that are running then; longer than nearly all take, short enough for "stopped within 2 s". */
+/** The time for running requests. Nearly all are faster, and "stopped within 2 s" holds. */
 const REQUESTS_MS = 1_000
 
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
@@ -108,7 +111,7 @@ async function closeInTime(app: FastifyInstance, world: World): Promise<void> {
 function urlOf(app: FastifyInstance, { host, tls, basePath }: ServerConfig): string {
   const address = app.server.address()
   const port = typeof address === 'object' && address !== null ? address.port : 0
-  // Nobody can call an address that only means "all of them".
+  // Clients cannot call an address that means "all interfaces".
   const name = host === '0.0.0.0' || host === '::' ? 'localhost' : host.includes(':') ? `[${host}]` : host
   return `${tls === null ? 'http' : 'https'}://${name}:${port}${basePath}`
 }

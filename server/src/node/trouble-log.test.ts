@@ -1,7 +1,6 @@
 import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
-import { LockTimeout, StoreUnavailable } from '../core/node/store-errors.ts'
-import { StoreFull } from '../core/node/store-full.ts'
+import { LockTimeout, StoreFull, StoreUnavailable } from '../core/node/store-errors.ts'
 import type { FullTime } from '../services/system/alerts.ts'
 import { TroubleLog } from './trouble-log.ts'
 

@@ -1,11 +1,10 @@
 import { sleep, type World } from '@ichido/sdk/world'
-import { LockTimeout, StoreUnavailable } from '../core/node/store-errors.ts'
-import { StoreFull } from '../core/node/store-full.ts'
+import { LockTimeout, StoreFull, StoreUnavailable } from '../core/node/store-errors.ts'
 import type { FullTime } from '../services/system/alerts.ts'
 import { isContention } from '../store/engines/postgres/errors.ts'
 
-export interface TroubleLogOptions {
-  /** Such as pino's. */
+interface TroubleLogOptions {
+  /** For example pino's logger. */
   logger: { warn(fields: object, text: string): void; warn(text: string): void }
   world: Pick<World, 'monotonic' | 'after'>
   /** Settles when the store answers. */
@@ -17,8 +16,8 @@ const SAID_MAX = 1_000
 const LOOK_MS = 1_000
 
 /**
- * What goes wrong outside of any request. Everything that works in the background meets the same trouble, again and again: it
- * is said once a minute, and of a store that is away once for everybody, until it answers again.
+ * Logs errors outside of any request. All background tasks meet the same error again and again, so it is logged once a
+ * minute. An unreachable store is logged once for all, until it answers again.
  */
 export class TroubleLog {
   readonly #options: TroubleLogOptions
@@ -31,7 +30,7 @@ export class TroubleLog {
   }
 
   readonly on = (where: string, error: unknown): void => {
-    // Told by `onFull`, once for everybody.
+    // `onFull` logs it once for all.
     if (error instanceof StoreFull) return
     const { logger, world } = this.#options
     const heldUp = error instanceof StoreUnavailable && isHeldUp(error)
@@ -51,7 +50,7 @@ export class TroubleLog {
     else logger.warn({ place }, 'the disk has room again')
   }
 
-  /** The node stops, or could not start: nobody looks for its store any more. */
+  /** The node stops or could not start, so it no longer waits for the store. */
   close(): void {
     this.#closing.abort()
   }
@@ -68,7 +67,7 @@ export class TroubleLog {
         () => false,
       )
     while (!(await answers())) {
-      // A store that was closed answers nobody: looked for all the same, it would keep the process alive for ever.
+      // A closed store never answers: waiting for it would keep the process alive for ever.
       await sleep(world, LOOK_MS, signal)
       if (signal.aborted) return
     }
@@ -77,7 +76,7 @@ export class TroubleLog {
   }
 }
 
-/** It answers, but somebody keeps a row for long; of the others nobody need know. */
+/** The store answers, but a lock was held for too long. */
 function isHeldUp(error: StoreUnavailable): boolean {
   return error instanceof LockTimeout || isContention(error.cause)
 }

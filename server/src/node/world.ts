@@ -2,7 +2,7 @@ import { randomBytes, randomFillSync } from 'node:crypto'
 import { platformWorld, type World } from '@ichido/sdk/world'
 import { v7 } from 'uuid'
 
-/** Asking the system for 16 random bytes at a time took a tenth of a submit. */
+/** Asking the system for 16 random bytes each time took a tenth of a submit. */
 const POOL_BYTES = 4096
 const pool = Buffer.alloc(POOL_BYTES)
 let used = POOL_BYTES
@@ -19,10 +19,12 @@ function randomPart(bytes: number): Buffer {
 let lastMs = 0
 let seq = 0
 
-/** Ids of one process rise even within a millisecond and when the clock goes back: an index grows at its end. */
+/**
+ * Ids of one process rise even within a millisecond and when the clock goes back, so that an index grows at its end.
+ */
 function orderedUuid(): string {
   const ms = Math.max(Date.now(), lastMs)
-  // 31 bits of room, begun anew at random in the lower half each millisecond.
+  // The sequence starts each millisecond at a random number in the lower half of 32 bits.
   seq = ms === lastMs ? seq + 1 : randomPart(4).readUInt32BE() >>> 1
   lastMs = ms
   return v7({ msecs: ms, seq, random: randomPart(16) })

@@ -3,6 +3,7 @@ import { v7 } from 'uuid'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../scripts/testing/services.ts'
 import { size } from '../../../scripts/testing/size.ts'
+import { FIRST_ID } from '../core/run/job.ts'
 import { seize } from '../testing/nodes/reaper.ts'
 import { insertBulk } from '../testing/store/bulk.ts'
 import {
@@ -46,7 +47,6 @@ import { deleteKeys, readKeys, readKeysOfJobs } from './submission/keys.sql.ts'
 import { findKeys, listKeys } from './submission/keys.ts'
 import { expireReservations, readLive } from './submission/reservations.sql.ts'
 import {
-  FIRST_JOB,
   findDueEvents,
   findDueJobs,
   findDueLetters,
@@ -206,7 +206,7 @@ describe('loops look at what is due, not at what waits', () => {
   })
 
   describe('retention looks at a page', () => {
-    const after = (name: string) => ({ queue: name === 'all' ? null : name, ageMs: 0, after: FIRST_JOB })
+    const after = (name: string) => ({ queue: name === 'all' ? null : name, ageMs: 0, after: FIRST_ID })
     const ages = { jobMs: 0, letterMs: 0 }
     const touched = (plans: PlanNode[]) => Math.max(...plans.map(rowsTouched))
 
@@ -214,8 +214,8 @@ describe('loops look at what is due, not at what waits', () => {
       ['of jobs', findDueJobs(after('all'), ages, PAGE)],
       ['of a queue that has most of them', findDueJobs(after('busy'), ages, PAGE)],
       ['of a queue that has few', findDueJobs(after('other'), ages, PAGE)],
-      ['of jobs that have events', findDueEvents(0, FIRST_JOB, PAGE)],
-      ['of dead letters', findDueLetters(0, { deadAtMs: 0, jobId: FIRST_JOB }, PAGE)],
+      ['of jobs that have events', findDueEvents(0, FIRST_ID, PAGE)],
+      ['of dead letters', findDueLetters(0, { deadAtMs: 0, jobId: FIRST_ID }, PAGE)],
     ])('%s', async (_, find) => {
       const plans = await readPlans(node, find)
       expect(touched(plans), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)

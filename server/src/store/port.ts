@@ -1,3 +1,4 @@
+import { AdvisedError } from '../core/node/store-errors.ts'
 import type { Row, Step, Work } from './statement.ts'
 
 /**
@@ -58,12 +59,12 @@ export interface Store {
 }
 
 /** The embedded store's folder belongs to another process. */
-export class StoreInUse extends Error {
+export class StoreInUse extends AdvisedError {
   override readonly name = 'StoreInUse'
 }
 
 /** The store is not one that this Ichido may work on; the message says why, and what to do. */
-export class StoreRefused extends Error {
+export class StoreRefused extends AdvisedError {
   override readonly name = 'StoreRefused'
 }
 

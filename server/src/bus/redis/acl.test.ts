@@ -4,9 +4,9 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { IngestedEvent } from '../../core/events/event.ts'
 import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
 import { until } from '../../testing/store/store.ts'
-import { findUnread } from './unread.ts'
+import { findUnread } from './streams.ts'
 
-/** The line that the docs tell operators to run is enough for everything that nodes do, and for no more. */
+/** The documented ACL line is enough for everything that nodes do, and for no more. */
 
 const page = readFileSync(new URL('../../../../docs/operations/redis.md', import.meta.url), 'utf8')
 const words = (/^ACL SETUSER ichido .*$/m.exec(page)?.[0] ?? '').split(' ')

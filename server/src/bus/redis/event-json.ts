@@ -4,10 +4,10 @@ import { foreignEvent } from '../../contract/events.ts'
 import type { ForeignEvent, StoredEvent } from '../../core/events/event.ts'
 import { remember } from '../../core/node/remember.ts'
 
-/** Events that come together have few names and instants. */
+/** Events of one batch have few different names and times. */
 const NAMES_MAX = 100
 
-/** Writes events as S4 has them, with their cursors. The scripts read the cursor, so it comes first. */
+/** Writes events in the format of S4, with their cursors. The scripts read the cursor, so it is first. */
 export function eventWriter(): (event: StoredEvent) => string {
   const quoted = remember(NAMES_MAX, (text: string) => JSON.stringify(text))
   const instant = remember(NAMES_MAX, (ms: number) => new Date(ms).toISOString())
@@ -17,7 +17,7 @@ export function eventWriter(): (event: StoredEvent) => string {
   }
 }
 
-export interface RelayedEvent {
+interface RelayedEvent {
   jobId: string
   domain: string
   cursor: number
@@ -26,7 +26,7 @@ export interface RelayedEvent {
   timestampMs: number
 }
 
-/** Null for what is no event: anybody may write into a stream, and names become parts of keys. */
+/** Returns null if the text is not an event: any program may write into a stream, and names become parts of keys. */
 export function readEventJson(text: string | undefined): RelayedEvent | null {
   const found = parse(text)
   if (found === null) return null
@@ -38,18 +38,21 @@ export function readEventJson(text: string | undefined): RelayedEvent | null {
   return Number.isNaN(timestampMs) ? null : { jobId, domain, cursor, stage, seq, timestampMs }
 }
 
-/** Whether a stream with this entry is one of S4's, as `publish.lua` tells it: streams of other programs are not touched. */
+/**
+ * True if the entry makes its stream one of S4's; `publish.lua` has the same test. Streams of other programs are not
+ * touched.
+ */
 export function isEvent({ message: { data = '' } }: Entry): boolean {
   return ['"job_id":', '"stage":', '"seq":'].every((name) => data.includes(name))
 }
 
-/** An entry of a stream, as Redis hands it out. */
+/** An entry of a stream, as Redis returns it. */
 export interface Entry {
   id: string
   message: Readonly<Record<string, string>>
 }
 
-/** What a program that is not a node has published; null for what is no event. */
+/** Reads an event of another program; null if the text is not an event. */
 export function readForeignEvent(text: string | undefined): ForeignEvent | null {
   const found = foreignEvent.safeParse(parse(text))
   if (!found.success) return null
@@ -57,7 +60,7 @@ export function readForeignEvent(text: string | undefined): ForeignEvent | null 
   try {
     return { jobId, stage, seq, data: JSON.stringify(data ?? null) }
   } catch {
-    // It is nested so deeply that it can be read and not be written again.
+    // The data is nested so deeply that it can be parsed but not written again.
     return null
   }
 }

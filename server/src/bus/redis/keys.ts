@@ -8,7 +8,10 @@ export const GROUP = 'router'
 const DIGITS = 8
 const DIGITS_RANGE = 16 ** DIGITS
 
-/** S4: the whole MD5 of the job's id, as a number, modulo the shards. It is divided a few digits at a time, as on paper. */
+/**
+ * As in S4: the whole MD5 of the job's id, as a number, modulo the shards. The number is divided a few digits at a
+ * time.
+ */
 export function shardOf(jobId: string, shards: number): number {
   const digest = hash('md5', jobId)
   let rest = 0
@@ -19,12 +22,12 @@ export function shardOf(jobId: string, shards: number): number {
 }
 
 /**
- * The names of S4, exactly, on a single Redis. In a cluster the shard is their hash tag, so that all that a script touches is
- * in one slot.
+ * Makes the names of S4, exactly, on a single Redis. In a cluster the shard is their hash tag, so that all keys of a
+ * script are in one slot.
  */
 export class Keys {
   readonly cluster: boolean
-  /** Before every name; none, as S4 has it, unless several programs share the Redis. */
+  /** Stands before every name. It is empty, as in S4, unless several programs share the Redis. */
   readonly prefix: string
   readonly shards: readonly number[]
 
@@ -42,7 +45,7 @@ export class Keys {
     return `${this.prefix}${domain}:events:${this.#tag(shard)}`
   }
 
-  /** The domain and the shard of a stream; null for a name that no stream of ours can have. */
+  /** The domain and the shard of a stream; null if the name is not of one of our streams. */
   readStream(name: string): { domain: string; shard: number } | null {
     if (!name.startsWith(this.prefix)) return null
     const [, domain = '', shard = ''] = /^(.+):events:\{?(\d{1,4})\}?$/.exec(name.slice(this.prefix.length)) ?? []
@@ -67,12 +70,12 @@ export class Keys {
     return `${this.prefix}ichido:domains:${this.#tag(shard)}`
   }
 
-  /** There as long as Redis has not lost everything. It holds the owner of these names. */
+  /** This key exists until Redis loses everything. It holds the owner of these names. */
   memory(shard: number): string {
     return `${this.prefix}ichido:memory:${this.#tag(shard)}`
   }
 
-  /** Written only to learn whether Redis takes anything. */
+  /** This key is written only to test whether Redis accepts writes. */
   probe(shard: number): string {
     return `${this.prefix}ichido:probe:${this.#tag(shard)}`
   }
@@ -90,7 +93,7 @@ export class Keys {
   }
 }
 
-/** What jobs may have as a domain. Other programs can write any text into Redis. */
+/** True if the text can be a job's domain. Other programs can write any text into Redis. */
 export function isDomain(text: string): boolean {
   return NAME_PATTERN.test(text)
 }

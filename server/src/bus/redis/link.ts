@@ -1,26 +1,28 @@
+import { hash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import type { World } from '@ichido/sdk/world'
 import { createClient, createCluster, ErrorReply, type RedisClientType, type RedisClusterType } from '@redis/client'
-import { readAddress } from '../../core/node/redis-address.ts'
+import { readAddress } from '../../core/node/addresses.ts'
 import { Keys } from './keys.ts'
 import { type MemoryPolicy, readMemoryPolicy } from './memory-policy.ts'
 
-/** Redis cannot be reached, or did not answer in time. What was asked may or may not have happened. */
+/** Redis cannot be reached, or did not answer in time. The command may or may not have been carried out. */
 export class RedisUnavailable extends Error {
   override readonly name = 'RedisUnavailable'
 }
 
-export interface LinkOptions {
+interface LinkOptions {
   world: World
   url: string
   shards: number
-  /** Before all names of keys and channels. */
+  /** Stands before all names of keys and channels. */
   prefix?: string | undefined
-  /** Told once for each time that Redis goes away. */
+  /** Called once each time that Redis becomes unreachable. */
   onTrouble(error: unknown): void
 }
 
 /** The commands that both a single server and a cluster take. */
-export type Commands = Pick<
+type Commands = Pick<
   RedisClusterType,
   | 'eval'
   | 'evalSha'
@@ -48,14 +50,14 @@ export const DEADLINE_MS = 2_000
 const CONNECT_TIMEOUT_MS = 2_000
 const RECONNECT_MIN_MS = 50
 const RECONNECT_MAX_MS = 1_000
-/** Commands that wait for the socket or for an answer; beyond it they are refused. */
+/** Commands that wait for the socket or for an answer. More are refused. */
 const COMMANDS_MAX = 10_000
-/** Looked at in one go: 1 to 2 ms of Redis's time. */
+/** Keys that one SCAN looks at. It takes 1 to 2 ms of Redis's time. */
 const SCAN_KEYS = 5_000
 
 /**
- * A connection that is made anew whenever it breaks. While there is none, commands are refused at once, and each has a
- * deadline: Redis may keep nobody waiting.
+ * A connection that reconnects when it breaks. Meanwhile commands are refused at once. Each command has a deadline, so
+ * Redis cannot block the caller.
  */
 export class RedisLink {
   readonly keys: Keys
@@ -72,7 +74,7 @@ export class RedisLink {
     this.#connect()
   }
 
-  /** Refused when there is no connection, and when the answer does not come in time. */
+  /** Rejects if there is no connection, or if the answer does not arrive in time. */
   call<T>(what: (commands: Commands) => Promise<T>, deadlineMs = DEADLINE_MS): Promise<T> {
     const connection = this.#connection
     if (connection === null || !connection.connected)
@@ -80,7 +82,7 @@ export class RedisLink {
     return new Promise((resolve, reject) => {
       const callOff = this.#options.world.after(deadlineMs, () => {
         reject(new RedisUnavailable('Redis does not answer'))
-        // Whatever else waits on this connection would come late, too.
+        // All other answers on this connection would be late, too.
         this.#renew(connection)
       })
       what(connection.client)
@@ -91,7 +93,7 @@ export class RedisLink {
     })
   }
 
-  /** The next part of all streams that there are, from a cursor on, '0' at first and at the end; null in a cluster. */
+  /** Scans the next part of all streams. The cursor is '0' at first and at the end. Returns null in a cluster. */
   async scanStreams(cursor: string): Promise<{ cursor: string; names: string[] } | null> {
     if (this.keys.cluster) return null
     const scan = this.#connection?.scanStreams
@@ -99,14 +101,14 @@ export class RedisLink {
     return this.call(() => scan(cursor, `${this.keys.prefix}*:events:*`))
   }
 
-  /** Of each server that holds keys. */
+  /** Reads the memory policy of each server that holds keys. */
   async memory(): Promise<MemoryPolicy[]> {
     const memory = this.#connection?.memory
     if (memory === undefined) throw new RedisUnavailable('Redis is not connected')
     return (await this.call(memory)).map(readMemoryPolicy)
   }
 
-  /** Hears channels from now on. `began` is told each time that it does anew: something may have been missed. */
+  /** Subscribes to channels. `began` is called after each new subscription, because messages may have been missed. */
   listen(channels: readonly string[], hear: (message: string) => void, began: () => void): void {
     const listen = async () => {
       const connection = this.#connection
@@ -122,7 +124,7 @@ export class RedisLink {
     this.onConnect(() => void listen())
   }
 
-  /** Told of each new connection, and at once when there is one. */
+  /** Calls back for each new connection, and at once if there is one. */
   onConnect(callback: () => void): void {
     this.#ready.add(callback)
     if (this.#connection?.connected) callback()
@@ -174,12 +176,12 @@ export class RedisLink {
 interface Connection {
   client: Commands
   connected: boolean
-  /** Calls back after every time that it could connect. */
+  /** Calls back each time that it has connected. */
   open(connected: () => void): Promise<unknown>
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
-  /** Of a single server: those of a cluster have each their own keys. */
+  /** Only for a single server: the servers of a cluster have different keys. */
   scanStreams?: (cursor: string, pattern: string) => Promise<{ cursor: string; names: string[] }>
-  /** What INFO says of it, of each server. */
+  /** The memory section of INFO, of each server. */
   memory(): Promise<string[]>
   destroy(): void
 }
@@ -241,4 +243,35 @@ function clusterConnection(url: string, onError: (error: unknown) => void): Conn
     memory: () => Promise.all(client.masters.map(async (node) => (await client.nodeClient(node)).info('memory'))),
     destroy: () => client.destroy(),
   }
+}
+
+export interface ScriptCall {
+  keys: string[]
+  arguments: string[]
+}
+
+/** Runs a script by its SHA, which Redis knows until it restarts or SCRIPT FLUSH. */
+export class Script {
+  readonly #text: string
+  readonly #sha: string
+
+  constructor(file: 'publish.lua' | 'route.lua') {
+    this.#text = readFileSync(new URL(`../lua/${file}`, import.meta.url), 'utf8')
+    this.#sha = hash('sha1', this.#text)
+  }
+
+  async run(link: RedisLink, call: ScriptCall): Promise<unknown> {
+    try {
+      return await link.call((redis) => redis.evalSha(this.#sha, call))
+    } catch (error) {
+      if (!isReply(error, 'NOSCRIPT')) throw error
+      // EVAL loads the script, so its SHA is known afterwards.
+      return await link.call((redis) => redis.eval(this.#text, call))
+    }
+  }
+}
+
+/** True if the error is a reply that begins with this code. */
+export function isReply(error: unknown, word: string): boolean {
+  return error instanceof Error && error.message.startsWith(word)
 }

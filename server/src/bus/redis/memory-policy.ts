@@ -1,17 +1,17 @@
 export const EVICTS_ADVICE =
   'Set maxmemory-policy to noeviction, and give Ichido its own Redis: dropped events are read from the store, which is slower.'
 
-/** Of one server. */
+/** The memory policy of one server. */
 export interface MemoryPolicy {
-  /** It drops keys when its memory is used up. */
+  /** The server drops keys when its memory is full. */
   evicts: boolean
-  /** Its memory is used up, and it drops nothing. */
+  /** The memory is full, and the server drops nothing. */
   full: boolean
-  /** As Redis calls it. */
+  /** The name that Redis has for the policy. */
   policy: string
 }
 
-/** From the section `memory` of INFO, which managed services and tight ACLs allow more often than CONFIG GET. */
+/** Reads the section `memory` of INFO. Managed services and strict ACLs allow it more often than CONFIG GET. */
 export function readMemoryPolicy(info: string): MemoryPolicy {
   const read = (name: string) => new RegExp(`^${name}:(.*)$`, 'm').exec(info)?.[1]?.trim() ?? ''
   const policy = read('maxmemory_policy')

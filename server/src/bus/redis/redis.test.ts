@@ -1,8 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import type { StoredEvent } from '../../core/events/event.ts'
-import { DEFAULT_SHARDS } from '../../core/events/shards.ts'
+import { DEFAULT_SHARDS, type StoredEvent } from '../../core/events/event.ts'
 import { anEvent, REDIS_KINDS, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
 import { until } from '../../testing/store/store.ts'
 import { shardOf as shardOfShards } from './keys.ts'
@@ -62,7 +61,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     await Promise.all(scenes.map((each) => each.close()))
   })
 
-  test('an event that could not be put into its stream counts as not published', async () => {
+  test('an event that could not be added to its stream counts as not published', async () => {
     const event = anEvent({ domain: `d-${randomUUID()}` })
     const stream = scene.link.keys.stream(event.domain, shardOf(event.jobId))
     await scene.link.call((redis) => redis.set(stream, 'no stream'))
@@ -73,7 +72,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(await scene.entries(event.domain, event.jobId)).toHaveLength(1)
   })
 
-  test('a late event is in the stream and heard of, and the newer state stays', async () => {
+  test('a late event is added and routed, and the newer state stays', async () => {
     const jobId = randomUUID()
     const heard = await hear(scene, [jobId])
     scene.router()
@@ -85,7 +84,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(await scene.state('scan', jobId)).toMatchObject({ cursor: 3, stage: 'rule' })
   })
 
-  test('many events of many jobs and domains: every one is routed once, by two routers, and the last is the state', async () => {
+  test('two routers route many events of many jobs and domains, each once', async () => {
     const events = eventsOf(40, 10)
     const heard = await hear(scene, jobsOf(events))
     scene.router()
@@ -97,7 +96,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     await statesAreRight(scene, events)
   })
 
-  test('a restarted Redis has forgotten the scripts, the groups and the entries, and all goes on', async () => {
+  test('after a restart of Redis everything continues without scripts and groups', async () => {
     const events = eventsOf(8, 3)
     scene.router()
     await scene.relay.publish(events)
@@ -115,7 +114,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     await statesAreRight(scene, last)
   })
 
-  test('FLUSHALL in the middle: the groups are made again, from the beginning of the streams', async () => {
+  test('after FLUSHALL the groups are created again and read from the beginning', async () => {
     scene.router()
     const before = eventsOf(8, 3)
     await scene.relay.publish(before)
@@ -129,7 +128,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(scene.troubles).toEqual([])
   })
 
-  test('entries that a router was handed and did not acknowledge are another one’s', async () => {
+  test('entries that a router did not acknowledge go to another router', async () => {
     const event = anEvent({ domain: `d-${randomUUID()}` })
     const stream = scene.link.keys.stream(event.domain, shardOf(event.jobId))
     await scene.relay.publish([event])
@@ -140,7 +139,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     await until('it to be reclaimed', async () => heard.get(event.jobId)?.includes(2))
   })
 
-  test('with TTLs of seconds an event may be in the stream twice, and never takes the place of a newer state', async () => {
+  test('with TTLs of seconds a repeated event never replaces a newer state', async () => {
     scene.ttls = { stateMs: 300, markMs: 300 }
     const jobId = randomUUID()
     const old = anEvent({ jobId, n: 2 })
@@ -151,7 +150,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
       await scene.relay.sweep([old], Date.now())
       return scene.relayed.swept === 1
     })
-    // A state that is missing sends readers to the store; an old one would mislead them.
+    // Without a state, readers ask the store. An old state would mislead them.
     expect(await scene.state('scan', jobId)).toBeNull()
     const cursors = (await scene.entries('scan', jobId)).filter((one) => one.job_id === jobId).map((one) => one.cursor)
     expect(cursors).toEqual([2, 3, 2])
@@ -160,7 +159,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(await scene.state('scan', jobId)).toBeNull()
   })
 
-  test('no state is older than an event that was too old to be one', async () => {
+  test('no state is older than an event that was too old to be the state', async () => {
     const jobId = randomUUID()
     await scene.relay.publish([anEvent({ jobId, n: 2 })])
     expect(await scene.state('scan', jobId)).toMatchObject({ cursor: 2 })
@@ -169,7 +168,7 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     expect(await scene.state('scan', jobId)).toBeNull()
   })
 
-  test('no router during many events: streams stay bounded, states are right, and a router catches up', {
+  test('without a router streams stay bounded, and a router catches up', {
     timeout: 120_000,
   }, async () => {
     const count = size(1_200, 30_000)
@@ -186,23 +185,23 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     for (const { jobId } of last) expect((await scene.entries('scan-0', jobId)).length).toBeLessThan(10_200)
   })
 
-  test('a Redis that hangs keeps nobody waiting for long, and is used again when it answers', async () => {
+  test('a Redis that hangs delays nobody for long, and is used again later', async () => {
     const event = anEvent()
     redis.freeze()
     try {
       await expect(scene.relay.publish([event])).rejects.toThrow('Redis does not answer')
-      // The connection is given up, so whoever comes next is refused at once.
+      // The connection was closed, so the next command is refused at once.
       await expect(scene.relay.publish([event])).rejects.toThrow('Redis is not connected')
     } finally {
       redis.thaw()
     }
     await scene.up()
-    // It may have been added while nobody heard of it: that is what marks are for.
+    // The event may have been added without an answer. The mark recognizes the repeat.
     await publishUntilDone(scene, [event])
     expect((await scene.entries('scan', event.jobId)).filter(({ job_id }) => job_id === event.jobId)).toHaveLength(1)
   })
 
-  test('away, Redis keeps nobody waiting; back, it is used again', async () => {
+  test('an unreachable Redis delays nobody, and is used again when it is back', async () => {
     await redis.kill9()
     const beganMs = performance.now()
     scene.relay.stored(1, eventsOf(10, 10))

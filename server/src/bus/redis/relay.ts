@@ -3,57 +3,56 @@ import type { EventName, StoredEvent } from '../../core/events/event.ts'
 import type { Relay } from '../port.ts'
 import { eventWriter } from './event-json.ts'
 import type { Keys } from './keys.ts'
-import type { RedisLink } from './link.ts'
+import { type RedisLink, Script, type ScriptCall } from './link.ts'
 import { Room, type RoomMeter } from './room.ts'
-import { Script, type ScriptCall } from './script.ts'
-import { type SkipMeter, Skips } from './whose.ts'
+import { type SkipMeter, Skips } from './streams.ts'
 
 export interface Ttls {
   stateMs: number
   markMs: number
 }
 
-export interface RelayMeter extends RoomMeter, SkipMeter {
+interface RelayMeter extends RoomMeter, SkipMeter {
   /**
-   * Events that this node added to their streams, found there, left to the leader's sweep, swept as the leader, or skipped
-   * because their stream is not ours.
+   * Counts events that this node added to their streams, found there, left to the leader, swept as the leader, or
+   * skipped because their stream is not ours.
    */
   relayed(outcome: 'added' | 'repeated' | 'left' | 'swept' | 'skipped', count: number): void
 }
 
-export interface RedisRelayOptions {
+interface RedisRelayOptions {
   world: World
   link: RedisLink
-  /** Of the store whose events these are. */
+  /** Names the store that these events belong to. */
   owner: string
   ttls(): Ttls
   meter: RelayMeter
   onTrouble(error: unknown): void
 }
 
-/** As S4 has it. */
+/** The values of S4. */
 const STREAM_LENGTH = 10_000
 const STREAM_IDLE_MS = 24 * 3_600_000
-/** Of one script: nobody else is served while it runs. */
+/** Events of one script. Redis serves nobody else while it runs. */
 const SCRIPT_EVENTS_MAX = 100
-/** Asked for at once. */
+/** Marks that one MGET reads. */
 const MARKS_MAX = 1_000
 const BATCH_MAX = 1_000
 const QUEUE_MAX = 20_000
 const QUEUE_BYTES_MAX = 32 * 1024 * 1024
-/** Transactions that are known to be taken. A node that leads asks within seconds. */
+/** Relayed transactions that are remembered. A leader asks for them within seconds. */
 const TAKEN_MAX = 10_000
-/** How long closing waits for the last events to go. */
+/** How long `close()` waits for the last events. */
 const LAST_FLUSH_MS = 500
 
-/** As `publish.lua` answers for an event. */
+/** The answers of `publish.lua` for an event. */
 const ADDED = 1
 const REPEATED = 0
 const SKIPPED = -1
 const OUTCOMES = [ADDED, REPEATED, SKIPPED] as const
 type Outcome = (typeof OUTCOMES)[number]
 
-/** As versions before owners were named have marked it. */
+/** The mark of versions that did not name the owner. */
 const UNNAMED = '1'
 const ANOTHER =
   'This Redis is in use by another Ichido under the same names, and each may take events of the other. Set REDIS_PREFIX, or empty ' +
@@ -65,14 +64,14 @@ interface Transaction {
   bytes: number
 }
 
-/** Takes committed events to Redis, in the order in which they came. What it cannot take in time the leader sweeps. */
+/** Takes committed events to Redis, in their order. The leader sweeps the events that it could not take in time. */
 export class RedisRelay implements Relay {
   readonly #options: RedisRelayOptions
   readonly #script = new Script('publish.lua')
   readonly #room: Room
   readonly #skips: Skips
   readonly #taken = new Set<number>()
-  /** How often Redis may have lost something. */
+  /** Counts how often Redis may have lost something. */
   #losses = 0
   readonly #queue: Transaction[] = []
   readonly #queued = { events: 0, bytes: 0 }
@@ -82,7 +81,7 @@ export class RedisRelay implements Relay {
     this.#options = options
     this.#room = new Room(options)
     this.#skips = new Skips(options)
-    // A Redis that was killed may come back without the last second of what it had been given.
+    // A killed Redis may restart without the data of its last second.
     options.link.onConnect(() => this.forget())
   }
 
@@ -108,7 +107,7 @@ export class RedisRelay implements Relay {
     this.#taken.clear()
   }
 
-  /** S4's publish, of many: true for those that were added, false for those that had been before. */
+  /** Publishes events as S4 does. An event's answer is true if it was added, false if it was there before. */
   async publish(events: readonly StoredEvent[]): Promise<boolean[]> {
     const { ttls, meter } = this.#options
     const found = await this.#publish(events, () => ttls().stateMs)
@@ -134,7 +133,7 @@ export class RedisRelay implements Relay {
 
   async sweep(events: readonly StoredEvent[], nowMs: number): Promise<void> {
     const { ttls, meter } = this.#options
-    // Where a newer state has expired, an older one has, too: an old event must not be taken for the latest.
+    // Where a newer state has expired, an older event must not become the state.
     const stateMsOf = ({ createdAtMs }: StoredEvent) => Math.max(0, createdAtMs + ttls().stateMs - nowMs)
     const found = await this.#publish(events, stateMsOf)
     meter.relayed('swept', found.filter((outcome) => outcome === ADDED).length)
@@ -142,7 +141,7 @@ export class RedisRelay implements Relay {
 
   async look(): Promise<'ready' | 'emptied' | 'full' | 'away'> {
     const { link, owner, onTrouble } = this.#options
-    // It is read, not only looked for: a Redis that evicts then takes it for used, and drops others first.
+    // The key is read, so that a Redis that evicts counts it as used and drops other keys first.
     const read = (shard: number) => link.call((redis) => redis.mGet([link.keys.memory(shard)]))
     try {
       const found = (await Promise.all(link.keys.shards.map(read))).flat()
@@ -164,7 +163,7 @@ export class RedisRelay implements Relay {
     await this.#room.write(Promise.all(link.keys.shards.map(write)))
   }
 
-  /** What cannot be taken any more is left to the leader. */
+  /** Events that are left are swept by the leader. */
   async close(): Promise<void> {
     const done = new AbortController()
     await Promise.race([this.#flushing, sleep(this.#options.world, LAST_FLUSH_MS, done.signal)])
@@ -172,7 +171,8 @@ export class RedisRelay implements Relay {
   }
 
   async #flush(): Promise<void> {
-    // Those that are committed in this same moment go along. And the store's next batch goes before: somebody waits for it.
+    // Waits two turns: events that are committed in this moment join the batch, and the store's next batch, which
+    // callers wait for, goes first.
     for (let turn = 0; turn < 2; turn++) await new Promise<void>((resolve) => this.#options.world.soon(resolve))
     while (this.#queue.length > 0) await this.#take(this.#next())
     this.#flushing = null
@@ -194,7 +194,7 @@ export class RedisRelay implements Relay {
     }
   }
 
-  /** Whole transactions, until there are enough events. */
+  /** Takes whole transactions until there are enough events. */
   #next(): Transaction[] {
     const batch: Transaction[] = []
     for (let count = 0, next = this.#queue[0]; count < BATCH_MAX && next !== undefined; next = this.#queue[0]) {
@@ -242,7 +242,7 @@ export class RedisRelay implements Relay {
   }
 }
 
-/** What `publish.lua` is to do with events of one shard and domain. */
+/** Makes the call of `publish.lua` for events of one shard and domain. */
 export function publishCall(
   keys: Keys,
   shard: number,
@@ -250,7 +250,7 @@ export function publishCall(
   { nowMs, markMs, stateMsOf }: { nowMs: number; markMs: number; stateMsOf(event: StoredEvent): number },
 ): ScriptCall {
   const domain = events[0]?.domain ?? ''
-  /** Of each job the place of its highest cursor. */
+  /** For each job the index of its highest cursor. */
   const last = new Map<string, number>()
   for (const [i, { jobId, n }] of events.entries()) {
     const found = last.get(jobId)
@@ -276,7 +276,7 @@ export function publishCall(
   }
 }
 
-/** With their shard, in their order. Many are of the same few jobs. */
+/** Groups names with their shard, in their order. Many names belong to the same few jobs. */
 function grouped<Name extends EventName>(
   keys: Keys,
   names: readonly Name[],

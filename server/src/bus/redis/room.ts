@@ -1,34 +1,33 @@
 import type { World } from '@ichido/sdk/world'
-import type { RedisLink } from './link.ts'
+import { isReply, type RedisLink } from './link.ts'
 import { EVICTS_ADVICE } from './memory-policy.ts'
-import { isReply } from './script.ts'
 
-/** Redis refuses to write for lack of memory, or because its own disk is full. */
-export class RedisFull extends Error {
+/** Redis refuses writes, because its memory or its disk is full. */
+class RedisFull extends Error {
   override readonly name = 'RedisFull'
 }
 
 export interface RoomMeter {
-  /** Whether Redis is full, or drops keys when it is. */
+  /** Reports whether Redis is full, or drops keys when it is full. */
   redisTrouble(trouble: 'full' | 'evicts', is: boolean): void
 }
 
-export interface RoomOptions {
+interface RoomOptions {
   world: World
   link: RedisLink
   meter: RoomMeter
   onTrouble(error: unknown): void
 }
 
-/** How often Redis is asked to write something while it is full. */
+/** How often a full Redis is probed with a write. */
 const PROBE_MS = 1_000
 
-/** Knows whether Redis has room, so that a full one is not asked again with every batch. */
+/** Remembers whether Redis is full, so that not every batch has to try. */
 export class Room {
   readonly #options: RoomOptions
   #full = false
   #probeAtMs = 0
-  /** Null: it could not be learned. */
+  /** Null: Redis did not tell. */
   #evicts: boolean | null = null
 
   constructor(options: RoomOptions) {
@@ -36,7 +35,7 @@ export class Room {
     options.link.onConnect(() => void this.evicts())
   }
 
-  /** Passes on the answer of something that writes, and notices when Redis refused it. */
+  /** Returns the answer of a write, and notices when Redis refused it as full. */
   async write<T>(answer: Promise<T>): Promise<T> {
     try {
       return await answer
@@ -49,8 +48,8 @@ export class Room {
   }
 
   /**
-   * A write that succeeds does not end it, for it may have gone to another server of a cluster. All shards are tried, once a
-   * second at most.
+   * One successful write is not enough to end this state, because it may have gone to another server of a cluster. All
+   * shards are probed, at most once a second.
    */
   async isFull(): Promise<boolean> {
     const { world, link } = this.#options
@@ -65,7 +64,7 @@ export class Room {
     return this.#full
   }
 
-  /** Whether Redis may drop keys by itself. Where that cannot be learned, it may. */
+  /** True if Redis drops keys when its memory is full, or does not tell. */
   async evicts(): Promise<boolean> {
     const { link, meter, onTrouble } = this.#options
     const found = await link.memory().catch(() => null)
@@ -91,7 +90,7 @@ export class Room {
   }
 }
 
-/** Redis 6 puts the refusal of a command into the message of the script that gave it. */
+/** Redis 6 puts the refusal of a command into the message of the script's error, without a code of its own. */
 function isRefused(error: unknown): boolean {
   return isReply(error, 'MISCONF') || (error instanceof Error && error.message.includes('OOM command not allowed'))
 }

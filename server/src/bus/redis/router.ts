@@ -1,45 +1,43 @@
 import { sleep, type World } from '@ichido/sdk/world'
 import type { StoredEvent } from '../../core/events/event.ts'
 import { type Entry, eventWriter, readEventJson } from './event-json.ts'
-import { type Ingest, ingestInOrder } from './foreign.ts'
 import { GROUP, isDomain } from './keys.ts'
-import { DEADLINE_MS, type RedisLink, RedisUnavailable } from './link.ts'
+import { DEADLINE_MS, isReply, type RedisLink, RedisUnavailable, Script } from './link.ts'
 import type { Ttls } from './relay.ts'
-import { isReply, Script } from './script.ts'
-import { holdsEvents, type SkipMeter, Skips } from './whose.ts'
+import { holdsEvents, type Ingest, ingestInOrder, type SkipMeter, Skips } from './streams.ts'
 
-export interface RouterMeter extends SkipMeter {
-  /** Entries of streams that this node has dealt with: new ones, or those that another had dealt with before. */
+interface RouterMeter extends SkipMeter {
+  /** Counts entries that this node has routed: new entries, or entries that another router had routed before. */
   routed(outcome: 'new' | 'repeated', count: number): void
 }
 
 export interface RouterOptions {
   world: World
-  /** A shard waits for entries on a connection of its own: nothing else is answered on it meanwhile. */
+  /** Opens a connection for one shard: a blocking read keeps all other commands waiting. */
   connect(): RedisLink
   ttls(): Ttls
   meter: RouterMeter
-  /** Stores what other programs have put into the streams. */
+  /** Stores events that other programs put into the streams. */
   ingest: Ingest
   onTrouble(error: unknown): void
-  /** An entry that was handed out so long ago and not acknowledged is another's. */
+  /** An entry that was not acknowledged for this long goes to another router. */
   reclaimAfterMs?: number
 }
 
-/** Of one script: nobody else is served while it runs. */
+/** Entries of one script. Redis serves nobody else while it runs. */
 const READ_MAX = 100
-/** Also how long a domain that is new may go unnoticed. */
+/** A new domain is also noticed within this time. */
 const BLOCK_MS = 1_000
 const RECLAIM_AFTER_MS = 15_000
 const RETRY_MS = 500
-/** A consumer that has nothing and was not seen for so long is of a process that has ended. */
+/** A consumer that is idle for this long and has no entries belongs to a process that has ended. */
 const CONSUMER_IDLE_MS = 3_600_000
 const NOTED_MS = 10_000
 const DOMAIN_IDLE_MS = 24 * 3_600_000
-/** Of one shard, those that were used last: all of their streams are read by one command. */
+/** The most recently used domains of a shard. One command reads all their streams. */
 const DOMAINS_MAX = 1_000
 
-/** S4's router: takes events from the streams to the states and the gateways. Several nodes share the work. */
+/** The router of S4: takes events from the streams to the states and the gateways. Several nodes share the work. */
 export class Router {
   readonly #options: RouterOptions
   readonly #closing = new AbortController()
@@ -56,7 +54,7 @@ export class Router {
     this.#running = Promise.all(this.#shards.map((shard) => this.#keepRouting(shard)))
   }
 
-  /** What was read and not acknowledged is another router's after a while. */
+  /** Entries that were not acknowledged go to another router after a while. */
   async close(): Promise<void> {
     this.#closing.abort()
     for (const shard of this.#shards) shard.link.close()
@@ -73,7 +71,7 @@ export class Router {
         inTrouble = false
       } catch (error) {
         if (signal.aborted) return
-        // The link tells by itself when Redis is away.
+        // The link reports an unreachable Redis itself.
         if (!inTrouble && !(error instanceof RedisUnavailable)) onTrouble(error)
         inTrouble = true
         await sleep(world, RETRY_MS, signal)
@@ -82,11 +80,11 @@ export class Router {
   }
 }
 
-/** What the script is told of an entry. */
+/** What `route.lua` gets for an entry. */
 interface Told {
   event: Pick<StoredEvent, 'jobId' | 'domain' | 'n' | 'stage' | 'seq'>
   json: string
-  /** How long it is to be kept as the state of its job, in ms; 0: it is too old for that. */
+  /** How long the event is kept as the state of its job, in ms; 0: it is too old to be the state. */
   stateMs: number
 }
 
@@ -101,7 +99,7 @@ class RouterShard {
   #lookAtMs = 0
   #reclaimAtMs = 0
   #scanned = '0'
-  /** Streams that were found, and when they are looked at again: Redis may have forgotten them. */
+  /** Streams that were found, and when they are looked at again, because Redis may have lost them. */
   readonly #noted = new Map<string, number>()
 
   constructor(shard: number, consumer: string, script: Script, options: RouterOptions) {
@@ -135,8 +133,8 @@ class RouterShard {
   }
 
   /**
-   * A program that is not a node tells nobody of a stream that it begins, so a look is taken at a part of all keys each time.
-   * In a cluster it has to use our names with their hash tags, and a domain that nodes use.
+   * Other programs do not announce their streams, so each call scans a part of all keys. In a cluster another program
+   * must use our names with their hash tags, and a domain that nodes use.
    */
   async #findForeign(): Promise<void> {
     const { world } = this.#options
@@ -161,7 +159,10 @@ class RouterShard {
     }
   }
 
-  /** From the beginning of the stream: what is there already has not been routed. Answers with those that are streams. */
+  /**
+   * Creates groups that read from the beginning: existing entries were not routed yet. Returns the names that are
+   * streams.
+   */
   async #createGroups(streams: readonly string[]): Promise<string[]> {
     const create = (stream: string) =>
       this.link.call((redis) => redis.xGroupCreate(stream, GROUP, '0', { MKSTREAM: true }))
@@ -189,14 +190,14 @@ class RouterShard {
       const streamsFound: readonly { name: string; messages: readonly (Entry | null)[] }[] = found ?? []
       return streamsFound.map(({ name, messages }) => ({ name, messages: messages.filter((entry) => entry !== null) }))
     } catch (error) {
-      // The streams went, by FLUSHALL or because nobody used them: whatever is in them now is all new.
+      // The streams were removed, by FLUSHALL or because they were idle. All their entries are new now.
       if (!['NOGROUP', 'UNBLOCKED', 'WRONGTYPE'].some((word) => isReply(error, word))) throw error
       this.#streams = await this.#createGroups(this.#streams)
       return []
     }
   }
 
-  /** Our own first: they are in the store, whether or not it answers now. */
+  /** Routes our own events first: they are in the store already, even if it does not answer now. */
   async #route(stream: string, entries: readonly Entry[]): Promise<void> {
     const { ttls, world, ingest } = this.#options
     const { stateMs } = ttls()
@@ -206,7 +207,7 @@ class RouterShard {
     for (const entry of entries) {
       const json = entry.message.data
       const event = readEventJson(json)
-      // One that names another domain would change keys that are not its stream's.
+      // An event that names another domain would change keys of another stream.
       if (json === undefined || event === null || stream !== this.link.keys.stream(event.domain, this.#shard)) continue
       const leftMs = Math.min(stateMs, Math.max(0, event.timestampMs + stateMs - nowMs))
       own.push(entry)
@@ -220,19 +221,19 @@ class RouterShard {
     await this.#tell(
       stream,
       foreign,
-      // The publisher has put its event in the place of the state: unless it is the last, the state is not known any more.
+      // The publisher overwrote the state with its event. Unless this event is the last, the state is unknown now.
       ingested.flatMap((one) =>
         one === null ? [] : { event: one.event, json: write(one.event), stateMs: one.last ? stateMs : 0 },
       ),
     )
   }
 
-  /** Acknowledged only after the script: whoever dies in between leaves its entries to others. */
+  /** Acknowledges after the script, so that the entries of a dead router go to another one. */
   async #tell(stream: string, entries: readonly Entry[], events: readonly Told[]): Promise<void> {
     if (entries.length === 0) return
     const { ttls, meter } = this.#options
     const { keys } = this.link
-    // In a cluster a script cannot reach the keys of a job that another program has put into the wrong stream.
+    // In a cluster a script cannot reach the keys of a job whose event is in the wrong stream.
     const told = keys.cluster ? events.filter(({ event }) => keys.shardOf(event.jobId) === this.#shard) : events
     const names = [keys.channel(this.#shard)]
     const args = [keys.cluster ? 'SPUBLISH' : 'PUBLISH', String(ttls().markMs)]
@@ -250,7 +251,7 @@ class RouterShard {
     meter.routed('repeated', told.length - isNew)
   }
 
-  /** Takes over what others were handed and did not acknowledge, and forgets those that have ended. */
+  /** Takes over entries that other routers did not acknowledge, and removes consumers that have ended. */
   async #reclaim(): Promise<void> {
     const { world, reclaimAfterMs = RECLAIM_AFTER_MS } = this.#options
     for (const stream of this.#streams) {

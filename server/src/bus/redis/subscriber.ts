@@ -2,13 +2,16 @@ import { EmbeddedBus } from '../embedded.ts'
 import type { Bus, News, Topic } from '../port.ts'
 import type { RedisLink } from './link.ts'
 
-/** The wake-ups of another bus, and those that routers send over Redis: one subscription for each shard, whatever the jobs. */
+/**
+ * Adds the wake-ups that routers send over Redis to those of another bus. It needs one subscription for each shard,
+ * however many jobs there are.
+ */
 export class RedisBus implements Bus {
   readonly #inner: Bus
   readonly #link: RedisLink
   readonly #heard = new EmbeddedBus()
 
-  /** The link is the bus's own. */
+  /** The link belongs to the bus. */
   constructor(inner: Bus, link: RedisLink) {
     this.#inner = inner
     this.#link = link
@@ -26,7 +29,7 @@ export class RedisBus implements Bus {
 
   subscribe(topic: Topic, callback: (news?: News) => void): () => void {
     const end = this.#inner.subscribe(topic, callback)
-    // Redis tells of nothing but jobs.
+    // Redis carries wake-ups of jobs only.
     if (!topic.startsWith('job:')) return end
     const endHeard = this.#heard.subscribe(topic, callback)
     return () => {
@@ -46,7 +49,7 @@ export class RedisBus implements Bus {
   }
 }
 
-/** A line each: job, blank, cursor. */
+/** Each line is: job, blank, cursor. */
 function highestOf(message: string): Map<string, number> {
   const highest = new Map<string, number>()
   for (const line of message.split('\n')) {

@@ -1,6 +1,6 @@
 import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
 import { certificateAdvice } from '@ichido/sdk/worker'
-import { innermost } from '../../core/node/cause.ts'
+import { innermost } from '../../core/node/store-errors.ts'
 import { readClientConfig } from '../../node/config.ts'
 import { Failure } from '../output/exit.ts'
 import { startLine } from '../self.ts'

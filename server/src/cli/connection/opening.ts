@@ -1,4 +1,4 @@
-import { whyNotOpened } from '../../core/node/not-opened.ts'
+import { whyNotOpened } from '../../core/node/store-errors.ts'
 import type { StoreConfig } from '../../node/config.ts'
 import type { Store } from '../../node/maintenance.ts'
 import { Failure } from '../output/exit.ts'

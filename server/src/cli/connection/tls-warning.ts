@@ -1,4 +1,4 @@
-import { serversOf } from '../../core/node/database-address.ts'
+import { serversOf } from '../../core/node/addresses.ts'
 import { isLoopback, type StorageConfig } from '../../node/config.ts'
 import { processEnv } from './process-env.ts'
 

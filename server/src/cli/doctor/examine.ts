@@ -1,6 +1,6 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { innermost } from '../../core/node/cause.ts'
+import { innermost } from '../../core/node/store-errors.ts'
 import {
   ConfigError,
   openModeProblem,

@@ -1,6 +1,6 @@
 import type { JobEvent } from '@ichido/sdk/client'
 import { lineForTerminal } from '@ichido/sdk/terminal'
-import { clip } from '../../core/json/clip.ts'
+import { clip } from '../../core/json/text.ts'
 
 const PROGRESS_MAX = 80
 

@@ -1,5 +1,5 @@
 import { lineForTerminal } from '@ichido/sdk/terminal'
-import { clip } from '../../core/json/clip.ts'
+import { clip } from '../../core/json/text.ts'
 import { paint } from './terminal.ts'
 
 /** Columns wide enough for what stands in them; the last one is left as it is. */

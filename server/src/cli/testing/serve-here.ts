@@ -1,5 +1,5 @@
 import { pino } from 'pino'
-import { ALL_NODE_ROLES, type NodeRole } from '../../core/node/node-roles.ts'
+import { ALL_NODE_ROLES, type NodeRole } from '../../core/node/node.ts'
 import { readServerConfig } from '../../node/config.ts'
 import { startNode } from '../../node/main.ts'
 import { createMetrics, redisOf, startServer } from '../../node/server.ts'

@@ -1,17 +1,17 @@
 import type { z } from 'zod'
-import { fieldName } from './field-name.ts'
+import { fieldName } from './text.ts'
 
-/** What is wrong with a request, in words that name the field. */
+/** Says what is wrong with a request, and in which field. */
 export interface Problem {
   field: string
   message: string
 }
 
-/** The first thing that is wrong; `what` is what a request's parts are called where it came from. */
+/** Describes the first problem. `what` names the parts of the request. */
 export function describeProblem(error: z.ZodError, what: 'field' | 'query parameter' = 'field'): Problem {
   const [issue] = error.issues
   if (issue === undefined) return { field: '', message: 'The request is malformed' }
-  // A query parameter is one text, also where it is read as a list.
+  // A query parameter is one text, even if it is parsed as a list.
   const field = fieldName(what === 'query parameter' ? issue.path.slice(0, 1) : issue.path)
   if (issue.code === 'unrecognized_keys') {
     const unknown = fieldName([...issue.path, issue.keys[0] ?? ''])
@@ -25,7 +25,7 @@ function isMissing(issue: z.core.$ZodIssue): boolean {
   return issue.code === 'invalid_type' && issue.path.length > 0 && issue.message.endsWith('received undefined')
 }
 
-/** Goes on after the name of the field. */
+/** The end of a sentence that begins with the field's name. */
 function describe(issue: z.core.$ZodIssue): string {
   switch (issue.code) {
     case 'invalid_type':

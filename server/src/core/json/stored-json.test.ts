@@ -36,7 +36,7 @@ const read = stored(
 )
 
 test.each([good, { ...good, open: true }, { ...good, at: 5 }, { ...good, later: 1 }])(
-  '%j is handed on as it is',
+  '%j is returned as it is',
   (value) => {
     expect(read(value)).toBe(value)
   },

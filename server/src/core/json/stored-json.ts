@@ -1,4 +1,4 @@
-/** Checks of JSON that was stored. A value is handed on as it was parsed: no copy, and its members stay in their order. */
+/** Checks of stored JSON. A value is returned as it was parsed: it is not copied, and its members keep their order. */
 export type Check<T> = (value: unknown) => value is T
 
 export const isText: Check<string> = (value) => typeof value === 'string'
@@ -30,7 +30,7 @@ export const isMapOf =
   (value): value is Record<string, T> =>
     isObject(value) && Object.values(value).every(check)
 
-/** Other members may be there, too: a newer version may have written them. */
+/** Other members are allowed: a newer version may have written them. */
 export const isObjectOf =
   <T extends object>(members: { readonly [Name in keyof T]-?: Check<T[Name]> }): Check<T> =>
   (value): value is T => {
@@ -43,7 +43,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** For the column of a statement: the value if it is one, and a thrown error otherwise. */
+/** Reads a column of a statement, and throws if the value is malformed. */
 export function stored<T>(name: string, check: Check<T>): (value: unknown) => T {
   return (value) => {
     if (check(value)) return value

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { fieldName } from './field-name.ts'
 import { findJsonProblem, parseStrictJson } from './strict-json.ts'
+import { fieldName } from './text.ts'
 
 const problemOf = (text: string) => {
   const parse = parseStrictJson(text)
@@ -37,7 +37,7 @@ describe('two members of one name', () => {
     expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
   })
 
-  test('any object with one member said again is refused', () => {
+  test('any object with a repeated member is refused', () => {
     const names = fc.string({ unit: fc.constantFrom('a', 'b', '"', '\\', '{', '}', ',', ':', 'é') })
     fc.assert(
       fc.property(fc.uniqueArray(names, { minLength: 1 }), fc.nat(), (members, pick) => {
@@ -91,7 +91,7 @@ test.each([
   expect(problemOf(text)).toBe(message)
 })
 
-test('text that a reader mends itself is let through, and nothing else', () => {
+test('text for a reader that replaces characters is accepted, and nothing else', () => {
   expect(parseStrictJson('{"a":"x\\u0000\\ud800"}', 'kept')).toEqual({ ok: true, value: { a: 'x\u0000\ud800' } })
   expect(parseStrictJson('{"a":1,"a":"\\u0000"}', 'kept')).toMatchObject({ ok: false })
 })
@@ -118,7 +118,7 @@ describe('text that cannot be stored', () => {
   })
 
   test.each(['{"__proto__":{}}', '{"a":{"__proto__":1}}', '{"\\u005f_proto__":1}', '[{"x":1,"__proto__":null}]'])(
-    '%s poisons whoever merges it',
+    '%s is refused, because it pollutes prototypes',
     (text) => {
       expect(problemOf(text)).toMatch(/__proto__ has a name that is not allowed$/)
     },
@@ -137,7 +137,7 @@ describe('depth', () => {
     expect(problemOf(nested(65, '{"a":', '}').replace('{"a":}', '{}'))).toMatch(/more than 64 levels/)
   })
 
-  test('brackets in strings and brackets that were closed do not count', () => {
+  test('brackets in strings and closed brackets do not count', () => {
     expect(parseStrictJson(JSON.stringify(nested(1_000))).ok).toBe(true)
     expect(parseStrictJson(`[${Array(1_000).fill('[[]]').join()}]`).ok).toBe(true)
   })
@@ -163,7 +163,7 @@ describe('the field that is wrong', () => {
     expect(parseStrictJson(text)).toEqual({ ok: false, problem: { field, message: words } })
   })
 
-  test('is told from the field that holds the text, where that is known', () => {
+  test('is below the field that holds the text, if that is known', () => {
     expect(findJsonProblem('{"a":["\\u0000"]}', 'payload')).toMatchObject({ field: 'payload.a.0' })
     expect(findJsonProblem('"\\u0000"', 'events.3.data')).toMatchObject({
       field: 'events.3.data',
@@ -171,7 +171,7 @@ describe('the field that is wrong', () => {
     })
   })
 
-  test('has a length that fits into an answer, however long its names are and however deep it lies', () => {
+  test('has a bounded length, however long its names and however deep it is', () => {
     const long = findJsonProblem(`{"a":{"${'é'.repeat(1_000_000)}":"\\u0000"}}`)
     expect(long?.field).toBe(`a.${'é'.repeat(100)}…`)
     const deep = findJsonProblem(`${`{"${'n'.repeat(99)}":`.repeat(60)}"\\u0000"`)
@@ -199,7 +199,7 @@ describe('the field that is wrong', () => {
     ['{"a":{"\\u0000":1}}', ['a']],
   )
 
-  test('of any document is where the one bad value was put', () => {
+  test('of any document is the place of the one bad value', () => {
     fc.assert(
       fc.property(wrong, fc.array(around, { maxLength: 6 }), ([bad, inside], levels) => {
         let [text, path]: [string, (string | number)[]] = [bad, inside]
@@ -222,7 +222,7 @@ describe('the field that is wrong', () => {
   })
 })
 
-describe('what is no JSON at all', () => {
+describe('text that is not JSON', () => {
   test.each([
     '',
     ' ',
@@ -252,7 +252,7 @@ describe('what is no JSON at all', () => {
     expect(problemOf(text)).toMatch(/^The body is not valid JSON: /)
   })
 
-  test('whatever comes, it is never an exception, and never taken when JSON.parse would not', () => {
+  test('any text: never an exception, and never accepted if JSON.parse refuses it', () => {
     const pieces = fc.constantFrom(
       '{',
       '}',
@@ -281,7 +281,7 @@ describe('what is no JSON at all', () => {
 })
 
 describe('any JSON value', () => {
-  test('comes back as it was sent', () => {
+  test('is returned as it was sent', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 8 }), (value) => {
         fc.pre(!isRefused(value))
@@ -310,7 +310,7 @@ describe('any JSON value', () => {
   })
 })
 
-/** Generated values hold no lone surrogates or duplicates; they may hold the rest. */
+/** Generated values have no lone surrogates or duplicates, but may have the rest. */
 function isRefused(value: unknown): boolean {
   if (typeof value === 'number')
     return Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value) < 1e21

@@ -1,15 +1,8 @@
 import { JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
-import { clip } from './clip.ts'
-import { fieldName } from './field-name.ts'
-import { isStorable } from './storable-text.ts'
+import type { Problem } from './problem.ts'
+import { clip, fieldName, isStorable } from './text.ts'
 
-/** In words that name the field: the value that is wrong, or the member whose name is. */
-export interface JsonProblem {
-  field: string
-  message: string
-}
-
-/** Goes on after the name of the field. */
+/** `why` is the end of a sentence that begins with the field's name. */
 type Found = { why: string; offset: number }
 
 const LITERAL_MAX = 40
@@ -17,38 +10,37 @@ const QUOTE = 0x22
 const BACKSLASH = 0x5c
 
 /**
- * What `JSON.parse` lets through and Ichido does not, because it would be stored as something else than was sent:
- * two members of one name (the first would vanish), integers beyond 2^53 (digits would change), numbers that
- * overflow, lone surrogates and NUL (PostgreSQL cannot hold them), `__proto__` (poisons whoever merges it), and
- * nesting that would exhaust a stack. RFC 7493 (I-JSON) asks senders for the same.
- *
- * Looks at text that may be JSON, all of a body or what a field holds; null when nothing speaks against parsing it.
+ * Finds what `JSON.parse` accepts and Ichido refuses, because it would be stored differently than it was sent: two
+ * members of one name (the first would be lost), integers beyond 2^53 (digits would change), numbers that overflow,
+ * lone surrogates and NUL (PostgreSQL cannot store them), `__proto__` (it pollutes prototypes when objects are merged),
+ * and nesting that would exhaust a stack. RFC 7493 (I-JSON) asks senders for the same. The text may be JSON of a body
+ * or of a field. Null means that it can be parsed.
  */
-export function findJsonProblem(text: string, field?: string): JsonProblem | null {
+export function findJsonProblem(text: string, field?: string): Problem | null {
   return findProblem(text, field, 'refused')
 }
 
-/** What becomes of NUL and of halves of surrogate pairs: `kept` for a reader that puts something in their place. */
+/** NUL and lone surrogates are `refused`, or `kept` for a reader that replaces them. */
 type Unstorable = 'refused' | 'kept'
 
-function findProblem(text: string, field: string | undefined, unstorable: Unstorable): JsonProblem | null {
+function findProblem(text: string, field: string | undefined, unstorable: Unstorable): Problem | null {
   const found = find(text, unstorable)
   if (found === null) return null
   const path = pathTo(text, found.offset)
   return describe(fieldName(field === undefined ? path : [field, ...path]), found.why)
 }
 
-function describe(field: string, why: string): JsonProblem {
+function describe(field: string, why: string): Problem {
   return { field, message: `${field === '' ? 'The body' : field} ${why}` }
 }
 
-/** Of one object. A set costs more than the few names that most objects have. */
+/** The names of one object. A set costs more than the few names that most objects have. */
 type Names = string[] | Set<string>
 const NAMES_IN_LIST_MAX = 8
 
 function find(text: string, unstorable: Unstorable): Found | null {
   const checkText = unstorable === 'kept' ? () => null : textCheck(text)
-  /** One entry for each open bracket: the names seen so far in an object, null for an array. */
+  /** One entry for each open bracket: the names of the object so far, or null for an array. */
   const open: (Names | null)[] = []
   let expectsName = false
   let i = 0
@@ -107,7 +99,7 @@ function find(text: string, unstorable: Unstorable): Found | null {
   return null
 }
 
-/** Null when the name is there already. */
+/** Returns null if the name occurred before. */
 function withName(names: Names, name: string): Names | null {
   if (names instanceof Set) return names.has(name) ? null : names.add(name)
   if (names.includes(name)) return null
@@ -117,11 +109,11 @@ function withName(names: Names, name: string): Names | null {
 }
 
 /**
- * Only for what is refused: the names and numbers that lead to a place up to which `find` has found nothing. A second look
- * at the text, so that the first one, which every request pays for, keeps no account of them.
+ * Finds the names and indices that lead to a refused place. It reads the text a second time, so that `find`, which
+ * every request pays for, need not track them.
  */
 function pathTo(text: string, offset: number): (string | number)[] {
-  /** One entry for each open bracket: the member or the number that it is at. */
+  /** One entry for each open bracket: the current member or index. */
   const path: (string | number)[] = []
   let expectsName = false
   let i = 0
@@ -157,11 +149,11 @@ function pathTo(text: string, offset: number): (string | number)[] {
   }
   if (!expectsName || text.charCodeAt(offset) !== QUOTE) return path
   const name = stringValue(text, offset, endOfString(text, offset)) ?? ''
-  // A name that cannot be stored cannot be shown either: then it is the object that has it.
+  // A name that cannot be stored cannot be shown either, so the path ends at its object.
   return isStorable(name) ? [...path.slice(0, -1), name] : path.slice(0, -1)
 }
 
-export type JsonParse = { ok: true; value: unknown } | { ok: false; problem: JsonProblem }
+type JsonParse = { ok: true; value: unknown } | { ok: false; problem: Problem }
 
 export function parseStrictJson(text: string, unstorable: Unstorable = 'refused'): JsonParse {
   const problem = findProblem(text, undefined, unstorable)
@@ -174,7 +166,7 @@ export function parseStrictJson(text: string, unstorable: Unstorable = 'refused'
   }
 }
 
-/** Most strings are short. The end of a long one is looked for by the engine, at many times the pace. */
+/** Most strings are short. For a long string `indexOf` is many times faster. */
 const LOOK_AT = 64
 
 function endOfString(text: string, start: number): number {
@@ -190,20 +182,20 @@ function endOfString(text: string, start: number): number {
   return end
 }
 
-/** After an odd number of backslashes; those before `from` belong to something else. */
+/** A quote is escaped after an odd number of backslashes. Backslashes before `from` do not count. */
 function isEscaped(text: string, from: number, at: number): boolean {
   let first = at
   while (first > from && text.charCodeAt(first - 1) === BACKSLASH) first--
   return (at - first) % 2 === 1
 }
 
-/** Tells of a string in the text whether it has something that no store can hold. */
+/** Returns a check that says what in a string cannot be stored. */
 function textCheck(text: string): (start: number, end: number) => string | null {
   const isPlain = text.isWellFormed() && !text.includes('\u0000')
   let backslash = -1
   return (start, end) => {
     if (isPlain) {
-      // Found once for all the strings before it.
+      // This backslash serves all strings before it.
       if (backslash < start) backslash = indexOrEnd(text, '\\', start)
       if (backslash > end || !ESCAPED_UNSTORABLE.test(text.slice(backslash, end))) return null
     }
@@ -213,7 +205,7 @@ function textCheck(text: string): (start: number, end: number) => string | null 
   }
 }
 
-/** NUL, or either half of a surrogate pair: a closer look tells whether the pair is whole. */
+/** An escaped NUL, or half of a surrogate pair. Parsing then shows whether the pair is complete. */
 const ESCAPED_UNSTORABLE = /\\u(0000|d[89a-f])/i
 
 function indexOrEnd(text: string, what: string, from: number): number {
@@ -244,7 +236,7 @@ function isOfNumber(code: number): boolean {
 }
 
 function numberProblem(text: string, start: number, end: number): string | null {
-  // A single digit, or a few, need no closer look; most numbers are like that.
+  // Most numbers have few digits and need no further check.
   if (end - start < 4) return null
   const literal = text.slice(start, end)
   if (literal.length < 16 && !/[eE]/.test(literal)) return null

@@ -30,7 +30,7 @@ test('a share at its threshold is fine, and with too few events it is never over
   expect([of(100, 29, 29), of(100, 30, 29)]).toEqual(['within', 'over'])
 })
 
-test('nothing older than the window counts, and the minute that goes on does', () => {
+test('nothing older than the window counts, and the current minute counts', () => {
   const verdictAt = (minute: number, windowMs = LIMITS.windowMs) =>
     judge(COUNTED, [dead(HOUR, 11)], { ...LIMITS, windowMs }, at(minute)).part
   expect([verdictAt(HOUR), verdictAt(HOUR + 59), verdictAt(HOUR + 60)]).toEqual([11, 11, 0])
@@ -64,7 +64,7 @@ test('a value that swings around its threshold is one alert', () => {
   expect(parts).toEqual(new Set([10, 11]))
 })
 
-test('what is older than the reach of a rule changes no judgement', () => {
+test('counts older than the reach of a rule change no judgement', () => {
   for (const forMs of [0, 90_000, 600_000]) {
     for (const seconds of [0, 30, 59]) {
       const limits = { ...LIMITS, forMs }

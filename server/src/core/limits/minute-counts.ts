@@ -1,4 +1,4 @@
-/** What is counted by the minute and kept in the store, so that alerts survive restarts and changes of leaders. */
+/** Counts that are kept by the minute in the store, so that alerts survive restarts and changes of leaders. */
 export type MinuteCount =
   | 'dead_letters'
   | 'leader_changes'
@@ -7,20 +7,20 @@ export type MinuteCount =
   | 'keyed_submits'
   | 'duplicate_submits'
   | 'runs_started'
-  /** The sum over these runs, in ms. */
+  /** The sum of the delays of these runs, in ms. */
   | 'start_delay_ms'
 
 export const MINUTE_MS = 60_000
 
-/** How often something was counted in a minute, over all nodes. Minutes are numbered from 1970. */
+/** The sum of a count in a minute, over all nodes. Minutes are numbered from 1970. */
 export interface MinuteSum {
   minute: number
-  /** A `MinuteCount`, or one that only a newer node knows. */
+  /** A `MinuteCount`, or a name that only a newer node knows. */
   name: string
   count: number
 }
 
-/** A rule about counts of a window of time: how many of one, or how many of one for each of the other. */
+/** A rule about the counts of a time window: a count, or the ratio of two counts. */
 export interface WindowRule {
   part: MinuteCount
   whole: MinuteCount | null
@@ -30,34 +30,37 @@ export interface WindowRule {
 export interface WindowLimits {
   threshold: number
   windowMs: number
-  /** Of the whole; with fewer of them the rule is not broken. */
+  /** With a smaller `whole` the rule is not broken. */
   minEvents: number
   /** How long the rule must have been broken. */
   forMs: number
 }
 
 export interface Judgement {
-  /** `unsettled`: neither for long enough; an alert stays as it is. */
+  /** `unsettled`: neither state has lasted long enough, so an alert stays as it is. */
   verdict: 'over' | 'within' | 'unsettled'
   part: number
   whole: number
 }
 
-/** A value that swings around its threshold is one alert: it closes when it has been within for a while. */
+/**
+ * A value that swings around its threshold is one alert: it closes after the value was within for this part of the
+ * window.
+ */
 const CALM_PART_OF_WINDOW = 12
 
-export function calmMs({ windowMs, forMs }: Pick<WindowLimits, 'windowMs' | 'forMs'>): number {
+function calmMs({ windowMs, forMs }: Pick<WindowLimits, 'windowMs' | 'forMs'>): number {
   return Math.max(forMs, windowMs / CALM_PART_OF_WINDOW)
 }
 
-/** The age of the oldest counts that a judgement may look at, whole minutes included. */
+/** The age of the oldest counts that a judgement uses, including whole minutes. */
 export function reachMs(limits: Pick<WindowLimits, 'windowMs' | 'forMs'>): number {
   return limits.windowMs + calmMs(limits) + 2 * MINUTE_MS
 }
 
 /**
- * Judges a rule from the counts alone, so that every leader comes to the same judgement. A window is the minute that goes on and
- * those before it: nothing older than the window counts. "For" is judged at the end of each minute.
+ * Judges a rule from the counts alone, so that every leader judges alike. The window is the current minute and the
+ * minutes before it. `forMs` is checked at the end of each minute.
  */
 export function judge(rule: WindowRule, sums: readonly MinuteSum[], limits: WindowLimits, nowMs: number): Judgement {
   const current = Math.floor(nowMs / MINUTE_MS)
@@ -75,7 +78,7 @@ export function judge(rule: WindowRule, sums: readonly MinuteSum[], limits: Wind
   }
   const over = isOverAt(current)
   const spanMs = over ? limits.forMs : calmMs(limits)
-  // The last minute that had ended when the span began, and all since.
+  // The first minute to check is the last that had ended when the span began.
   const first = spanMs === 0 ? current : Math.floor((nowMs - spanMs) / MINUTE_MS) - 1
   let settled = true
   for (let minute = first; settled && minute < current; minute++) settled = isOverAt(minute) === over

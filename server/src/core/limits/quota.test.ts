@@ -8,7 +8,7 @@ const costs = (limit: number): Quota => ({ ...NONE, costLimitMicros: toMicros(li
 const usage = (inUse: number, spent = 0) => ({ inUse, spentMicros: toMicros(spent) })
 
 describe('concurrent jobs', () => {
-  test('whatever comes in whatever order, the limit is never passed', () => {
+  test('in any order of jobs the limit is never exceeded', () => {
     const asked = fc.array(fc.constantFrom('submit', 'end'), { maxLength: 200 })
     fc.assert(
       fc.property(fc.nat({ max: 20 }), asked, (max, steps) => {
@@ -22,7 +22,7 @@ describe('concurrent jobs', () => {
     )
   })
 
-  test('up to the limit everybody is let in, then nobody', () => {
+  test('jobs are admitted up to the limit, and then refused', () => {
     fc.assert(
       fc.property(fc.nat({ max: 1_000 }), fc.nat({ max: 1_000 }), (max, inUse) => {
         expect(admit(slots(max), usage(inUse), 1, 0).ok).toBe(inUse < max)
@@ -43,7 +43,7 @@ describe('concurrent jobs', () => {
     expect(admit(slots(2), usage(5), 0, 0).ok).toBe(true)
   })
 
-  test('warnings begin at 80 %, counted with the job that is let in', () => {
+  test('warnings begin at 80 %, including the admitted job', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 100_000 }), fc.nat({ max: 100_000 }), (max, before) => {
         fc.pre(before < max)
@@ -54,7 +54,7 @@ describe('concurrent jobs', () => {
     )
   })
 
-  test('without a limit there is nothing to refuse and nothing to warn of', () => {
+  test('without a limit nothing is refused, and there are no warnings', () => {
     fc.assert(
       fc.property(fc.nat(), fc.nat(), (inUse, cost) => {
         expect(admit(NONE, usage(inUse, cost), 1, cost)).toEqual({
@@ -70,7 +70,7 @@ describe('concurrent jobs', () => {
 describe('cost limits', () => {
   const micros = fc.integer({ min: 0, max: 1_000_000 * MICROS })
 
-  test('the sum of what is let in never passes the limit', () => {
+  test('the sum of admitted costs never exceeds the limit', () => {
     fc.assert(
       fc.property(micros, fc.array(micros, { maxLength: 50 }), (limit, jobs) => {
         let spentMicros = 0
@@ -87,7 +87,7 @@ describe('cost limits', () => {
     expect(admit(costs(0.3), usage(0, 0.2), 1, toMicros(0.100_001)).ok).toBe(false)
   })
 
-  test('what costs nothing is let in even when everything is spent', () => {
+  test('a job without cost is admitted even when everything is spent', () => {
     expect(admit(costs(10), usage(0, 12), 1, 0).ok).toBe(true)
   })
 
@@ -112,7 +112,7 @@ describe('cost limits', () => {
     expect(admit(costs(100), usage(0), 1, toMicros(spent))).toMatchObject({ costLimitWarning: warning })
   })
 
-  test('a limit of nothing is always used up', () => {
+  test('a limit of zero is always used up', () => {
     expect(admit(costs(0), usage(0), 1, 0)).toMatchObject({
       ok: true,
       costLimitWarning: '0.00 of 0.00 per month is spent (100 %)',
@@ -134,7 +134,7 @@ describe('money', () => {
     expect(money(micros)).toBe(text)
   })
 
-  test('what is written is what was meant, with two decimals at least', () => {
+  test('amounts are written exactly, with at least two decimals', () => {
     fc.assert(
       fc.property(fc.integer({ min: -1e15, max: 1e15 }), (micros) => {
         expect(money(micros)).toMatch(/^-?\d+\.\d{2,6}$/)

@@ -10,13 +10,13 @@ export interface Quota {
   maxConcurrent: number | null
   costLimitMicros: number | null
   period: CostPeriod
-  /** Of payloads, artifacts and logs; absent: as many as you like. */
+  /** For payloads, artifacts and logs; absent: unlimited. */
   maxBytes?: number | null
 }
 
 export interface ByteQuota {
   maxBytes: number | null
-  /** Null: they have not been counted. */
+  /** Null: the bytes have not been counted. */
   usedBytes: number | null
 }
 
@@ -26,21 +26,21 @@ export interface BytesRefusal {
   details: { limit: 'max_bytes'; used: number; max: number }
 }
 
-export interface Usage {
+interface Usage {
   /** Active jobs + live reservations. */
   inUse: number
   spentMicros: number
 }
 
-export type Admission =
+type Admission =
   | { ok: true; quotaWarnings: string[]; costLimitWarning: string | null }
   | { ok: false; code: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
 
-/** May one more job with this cost start its life? `slots` is 0 when the job brings its own reservation. */
+/** Decides whether to admit one more job with this cost. `slots` is 0 if the job brings its own reservation. */
 export function admit(quota: Quota, usage: Usage, slots: 0 | 1, costMicros: number): Admission {
   const { maxConcurrent, costLimitMicros, period } = quota
   const inUse = usage.inUse + slots
-  // A job that brings its reservation takes no new slot, and is let in even after the limit was lowered.
+  // A job that brings its reservation takes no new slot, and is admitted even after the limit was lowered.
   if (slots > 0 && maxConcurrent !== null && inUse > maxConcurrent) {
     return { ok: false, code: 'QUOTA_EXCEEDED', message: quotaMessage(maxConcurrent) }
   }
@@ -64,7 +64,7 @@ export function bytesLeft({ maxBytes, usedBytes }: ByteQuota): number {
   return maxBytes === null ? Number.POSITIVE_INFINITY : Math.max(0, maxBytes - (usedBytes ?? 0))
 }
 
-/** May so many more bytes be stored? Null: yes. */
+/** Returns a refusal if that many bytes may not be stored, else null. */
 export function refuseBytes(quota: ByteQuota, bytes: number): BytesRefusal | null {
   const { maxBytes: max, usedBytes } = quota
   const used = usedBytes ?? 0
@@ -101,7 +101,7 @@ export function toMicros(amount: number): number {
   return Math.round(amount * MICROS)
 }
 
-/** The first instant of the day or month, in UTC, that a cost is counted in. */
+/** The first instant, in UTC, of the day or month that a cost is counted in. */
 export function periodStartMs(period: CostPeriod, atMs: number): number {
   const at = new Date(atMs)
   return Date.UTC(at.getUTCFullYear(), at.getUTCMonth(), period === 'day' ? at.getUTCDate() : 1)

@@ -1,11 +1,11 @@
-/** Who may do what. A viewer sees everything and changes nothing; a submitter sees and touches only its own. */
+/** The roles of callers. A viewer sees everything and changes nothing. A submitter sees and changes only its own. */
 export const ROLES = ['viewer', 'submitter', 'operator', 'admin'] as const
 export type Role = (typeof ROLES)[number]
 
 const ABILITIES = {
   /** Jobs, keys, reservations of any user. */
   readAll: ['viewer', 'operator', 'admin'],
-  /** One's own jobs, keys, reservations and quota. */
+  /** The caller's own jobs, keys, reservations and quota. */
   readOwn: ['viewer', 'submitter', 'operator', 'admin'],
   submit: ['submitter', 'operator', 'admin'],
   /** Cancel or extend what belongs to another user. */
@@ -19,7 +19,7 @@ export type Ability = keyof typeof ABILITIES
 export interface Caller {
   userId: string
   role: Role
-  /** Of the API token that says so; callers without one are this process itself, open mode, and stream tokens. */
+  /** The caller's API token. This process itself, open mode and stream tokens have none. */
   tokenId?: string
 }
 
@@ -27,17 +27,17 @@ export function can(caller: Caller, ability: Ability): boolean {
   return (ABILITIES[ability] as readonly Role[]).includes(caller.role)
 }
 
-/** Whether a caller sees what belongs to this user. */
+/** True if the caller may see this user's data. */
 export function mayRead(caller: Caller, userId: string): boolean {
   return caller.userId === userId || can(caller, 'readAll')
 }
 
-/** Whether a caller may change what belongs to this user. */
+/** True if the caller may change this user's data. */
 export function mayChange(caller: Caller, userId: string): boolean {
   return caller.userId === userId || can(caller, 'operate')
 }
 
-/** The user that a caller's lists are limited to; null when it may see all. */
+/** The user that the caller's lists are limited to; null if the caller may see all. */
 export function visibleUser(caller: Caller): string | null {
   return can(caller, 'readAll') ? null : caller.userId
 }

@@ -5,7 +5,7 @@ import { SETTING_NAMES, SETTINGS, settingProblem, settingVariable } from './sett
 
 const PAGE = readFileSync(join(import.meta.dirname, '../../../../docs/operations/configure.md'), 'utf8')
 
-test('every setting stands in docs/operations/configure.md with its default and bounds, and no other', () => {
+test('docs/operations/configure.md lists exactly all settings, with bounds', () => {
   const rows = SETTING_NAMES.map((name) => {
     const { default: preset, min, max, says } = SETTINGS[name]
     return `| \`${name}\` | ${preset} | ${min} – ${max} | ${says} |`
@@ -31,7 +31,7 @@ test.each(SETTING_NAMES)('%s: its default and its bounds are allowed, and nothin
   }
 })
 
-test('no variable of a setting is one of the server', () => {
+test('no variable of a setting is also a variable of the server', () => {
   const serve = readFileSync(join(import.meta.dirname, '../../node/config.ts'), 'utf8')
   for (const name of SETTING_NAMES) expect(serve).not.toContain(`  ${settingVariable(name)}:`)
 })

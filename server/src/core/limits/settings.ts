@@ -1,12 +1,12 @@
 /**
- * What an operator can change while nodes run. Each setting has a default, bounds, and a variable of the environment that
- * beats what is stored. Retention times are in seconds or days; 0 keeps for ever.
+ * A setting that operators can change while nodes run. It has a default, bounds, and an environment variable that
+ * overrides the stored value. Retention times are in seconds or days; 0 keeps data for ever.
  */
-export interface Setting {
+interface Setting {
   readonly default: number
   readonly min: number
   readonly max: number
-  /** Fractions make sense for spans of time, not for counts. */
+  /** Counts are whole numbers; spans of time may have fractions. */
   readonly whole: boolean
   readonly says: string
 }
@@ -189,7 +189,7 @@ export const SETTINGS = {
 
 export type SettingName = keyof typeof SETTINGS
 
-/** Values of the environment, checked already; they beat what is stored. */
+/** Values of the environment, already checked. They override stored values. */
 export type FixedSettings = Partial<Record<SettingName, number>>
 
 export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[]
@@ -198,12 +198,12 @@ export function isSettingName(name: string): name is SettingName {
   return Object.hasOwn(SETTINGS, name)
 }
 
-/** What is wrong with a value, as the end of a sentence that begins with the setting's name. */
+/** Says what is wrong with a value, as the end of a sentence that begins with the setting's name. */
 export function settingProblem(name: SettingName, value: unknown): string | null {
   const { min, max, whole } = SETTINGS[name]
   if (typeof value === 'number' && value >= min && value <= max && (!whole || Number.isInteger(value))) return null
   return `must be a ${whole ? 'whole ' : ''}number from ${min} to ${max}`
 }
 
-/** The variable of the environment that beats the stored value. */
+/** The environment variable that overrides the stored value. */
 export const settingVariable = (name: SettingName) => name.toUpperCase()

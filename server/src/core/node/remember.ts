@@ -1,4 +1,4 @@
-/** Keeps what is dear to make, up to `max` of them; the one that was made first goes first. */
+/** Caches up to `max` results of an expensive function. The oldest is dropped first. */
 export function remember<Name, T>(max: number, make: (name: Name) => T): (name: Name) => T {
   const kept = new Map<Name, T>()
   return (name) => {

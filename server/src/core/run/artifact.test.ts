@@ -4,7 +4,7 @@ import { hold, isHeld, parseRange, wantedRunAt } from './artifact.ts'
 import { RUN_AT_MAX_AHEAD_MS } from './job.ts'
 
 describe('a held run', () => {
-  test('is told by its run_at, and keeps the one that was asked for', () => {
+  test('is recognized by its run_at, and keeps the wanted run_at', () => {
     const wanted = Date.UTC(2100, 0, 1) + RUN_AT_MAX_AHEAD_MS
     expect([isHeld(wanted), isHeld(hold(wanted)), wantedRunAt(hold(wanted)), wantedRunAt(wanted)]).toEqual([
       false,
@@ -38,7 +38,7 @@ describe('a range', () => {
     expect(parseRange(header, 10)).toEqual(range)
   })
 
-  test('nothing can be taken from nothing', () => {
+  test('no range of an empty file can be satisfied', () => {
     expect([parseRange('bytes=0-', 0), parseRange('bytes=-1', 0)]).toEqual(['unsatisfiable', 'unsatisfiable'])
   })
 })
@@ -77,7 +77,7 @@ describe('a name', () => {
     expect(artifactName.safeParse(name).success).toBe(false)
   })
 
-  test('stands once in a list', () => {
+  test('occurs once in a list', () => {
     expect(awaitedArtifacts.safeParse([{ name: 'a' }, { name: 'b' }]).success).toBe(true)
     expect(awaitedArtifacts.safeParse([{ name: 'a' }, { name: 'a' }]).success).toBe(false)
   })

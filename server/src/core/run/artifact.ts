@@ -1,20 +1,20 @@
 export const ARTIFACT_STATES = ['awaited', 'ready'] as const
 export type ArtifactState = (typeof ARTIFACT_STATES)[number]
 
-/** What a job needs before it can run: a file that is sent beside it. */
+/** Artifacts are files that are sent beside a job. */
 export const DEFAULT_ARTIFACT_BYTES_MAX = 5 * 1024 ** 3
 export const ARTIFACTS_PER_JOB_MAX = 100
 export const OUTPUTS_PER_RUN_MAX = 1_000
 
-/** How long the next chunk of an upload may take, unless the job says otherwise. */
+/** How long the next chunk of an upload may take, by default. */
 export const DEFAULT_UPLOAD_TTL_SECONDS = 300
-/** An artifact that was sent without a job is kept this long for the jobs that are to use it. */
+/** An artifact without a job is kept for this long. */
 export const UNUSED_ARTIFACT_TTL_MS = 7 * 24 * 3600 * 1000
 
 /**
- * A run that waits for artifacts is held: its run_at lies this much further ahead, beyond any instant that a job can ask
- * for. So neither the promoter nor the index that leases read comes across it, on nodes of an older version neither, while
- * quotas and cancel see the PENDING run that it is; and the time that it was to run at is not forgotten.
+ * A run that waits for artifacts is held: this is added to its run_at, which then lies beyond any instant that a job
+ * can ask for. So neither the promoter nor the index for leases finds the run, even on nodes of an older version.
+ * Quotas and cancel still see a PENDING run, and its wanted run_at is not lost.
  */
 export const HELD_MS = 1_000_000_000_000_000
 
@@ -30,8 +30,8 @@ export interface ByteRange {
 }
 
 /**
- * A Range header (RFC 9110) against so many bytes. Null: the whole is the answer, as for a header that is malformed or
- * asks for several ranges, which a server may ignore.
+ * Applies a Range header (RFC 9110) to `sizeBytes` bytes. Null means the whole: for a malformed header, and for several
+ * ranges, which a server may ignore.
  */
 export function parseRange(header: string | undefined, sizeBytes: number): ByteRange | 'unsatisfiable' | null {
   const [, from, to] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.replaceAll(' ', '') ?? '') ?? []

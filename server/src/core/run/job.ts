@@ -1,7 +1,6 @@
-import type { EventPolicy } from '../events/seq.ts'
-import { type Backoff, isBackoff } from './backoff.ts'
+import type { EventPolicy } from '../events/event.ts'
 
-/** How a job is to be run; immutable, like the job. What is not set takes the default at the time it is needed. */
+/** How a job is run. A policy never changes. A field that is not set has the default of the time when it is used. */
 export interface JobPolicy extends EventPolicy {
   max_attempts?: number
   backoff?: Backoff
@@ -32,30 +31,34 @@ export function parsePolicy(value: unknown): JobPolicy {
 
 function isPolicy(value: unknown): value is JobPolicy {
   if (typeof value !== 'object' || value === null) return false
-  // A version to come may have more fields.
+  // A newer version may have more fields.
   return Object.entries(value).every(([name, field]) => field === null || (POLICY_CHECKS.get(name)?.(field) ?? true))
 }
 
-export const DEFAULT_MAX_ATTEMPTS = 4
-/** Of one job. */
+const DEFAULT_MAX_ATTEMPTS = 4
+/** The largest payload of a job. */
 export const PAYLOAD_BYTES_MAX = 1024 * 1024
 export const DEFAULT_LEASE_TTL_MS = 60_000
 export const DEFAULT_CONTINUATION_SECONDS = 60
-/** A worker that was not seen for this long does not start what it was assigned. */
+/** A worker that was not seen for this long no longer starts its assigned runs. */
 export const WORKER_UNSEEN_MS = 120_000
-/** So often a run is handed out without being started; then nobody is left to try it. */
+/** A run that was leased this often without a start is given up. */
 export const HANDOUTS_MAX = 50
-/** A worker ends a run at its timeout by itself, and is given this long to say so before the leader does. */
+/** A worker stops a run at its timeout, and has this long to report it before the leader ends the run. */
 export const TIMEOUT_GRACE_MS = 5_000
 export const DEFAULT_KEY_TTL_HOURS = 24
 export const DEFAULT_QUEUE = 'default'
 
-/** May the job be tried again after `retryCount` runs of it have started and failed? */
+/** Before and after every id of a job, run or definition: where a walk or a list begins. */
+export const FIRST_ID = '00000000-0000-0000-0000-000000000000'
+export const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+/** True if the job may be tried again after `retryCount` runs of it started and failed. */
 export function hasRetriesLeft(policy: JobPolicy, retryCount: number): boolean {
   return retryCount < (policy.max_attempts ?? DEFAULT_MAX_ATTEMPTS)
 }
 
-/** A run_at may lie this far back without being a mistake: clocks differ, and requests take time. */
+/** A run_at may be this far in the past: clocks differ, and requests take time. */
 export const RUN_AT_GRACE_MS = 60_000
 export const RUN_AT_MAX_AHEAD_MS = 366 * 24 * 3600 * 1000
 
@@ -65,5 +68,53 @@ export function runAtProblem(runAtMs: number, nowMs: number): string | null {
   return runAtMs > nowMs + RUN_AT_MAX_AHEAD_MS ? 'run_at is more than 366 days ahead' : null
 }
 
-/** Workers inside a node's own process; their leases end with it where the store belongs to one process. */
+/** Workers inside a node's own process. On SQLite their leases end with the process. */
 export const LOCAL_WORKER_PREFIX = 'local-'
+
+/** A failed job is tried again after `min(cap, base · 2^retry)` seconds, minus jitter. */
+interface Backoff {
+  baseSeconds: number
+  capSeconds: number
+  /** The part of the delay that is random, 0 to 1. */
+  jitter: number
+}
+
+function isBackoff(value: unknown): value is Backoff {
+  if (typeof value !== 'object' || value === null) return false
+  const { baseSeconds, capSeconds, jitter }: Partial<Record<keyof Backoff, unknown>> = value
+  return typeof baseSeconds === 'number' && typeof capSeconds === 'number' && typeof jitter === 'number'
+}
+
+/** The form on the wire. */
+interface BackoffShape {
+  base_seconds: number
+  cap_seconds: number
+  jitter: number
+}
+
+/** S1 §6: first retry after 10 s, never more than 300 s. */
+export const DEFAULT_BACKOFF: Backoff = { baseSeconds: 10, capSeconds: 300, jitter: 0.1 }
+
+/**
+ * @param retryCount how many runs of the job have failed before this retry; 0 for the first
+ * @param random a number in [0, 1), drawn by the caller
+ */
+export function retryDelayMs(backoff: Backoff, retryCount: number, random: number): number {
+  const exponential = backoff.baseSeconds * 2 ** Math.min(retryCount, 52)
+  const full = Math.min(backoff.capSeconds, exponential) * 1000
+  // Jitter is subtracted, so that no delay exceeds the cap.
+  return Math.round(full * (1 - backoff.jitter * random))
+}
+
+export function toBackoffShape({ baseSeconds, capSeconds, jitter }: Backoff): BackoffShape {
+  return { base_seconds: baseSeconds, cap_seconds: capSeconds, jitter }
+}
+
+/** Missing fields have their defaults. */
+export function fromBackoffShape(shape: Partial<Record<keyof BackoffShape, number | undefined>>): Backoff {
+  return {
+    baseSeconds: shape.base_seconds ?? DEFAULT_BACKOFF.baseSeconds,
+    capSeconds: shape.cap_seconds ?? DEFAULT_BACKOFF.capSeconds,
+    jitter: shape.jitter ?? DEFAULT_BACKOFF.jitter,
+  }
+}

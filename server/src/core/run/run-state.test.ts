@@ -53,7 +53,7 @@ describe('the transition table', () => {
     for (const state of FINAL_STATES) expect(reachable(state)).toEqual(new Set())
   })
 
-  test('nothing leads back, except that an orphan is assigned anew', () => {
+  test('nothing goes back, except that an orphan is assigned again', () => {
     const cycles = RUN_STATES.filter((state) => reachable(state).has(state))
     expect(cycles).toEqual(['ASSIGNED', 'ORPHANED'])
     const withoutReassignment = moves.filter(([from, to]) => !(from === 'ORPHANED' && to === 'ASSIGNED'))
@@ -68,7 +68,7 @@ describe('the transition table', () => {
     }
   })
 
-  test('the leader alone can end a run in any state in which a worker has a hand in it', () => {
+  test('the leader alone can end a run in any state that a worker holds', () => {
     const alone = ['expire', 'orphan', 'exhaust', 'cancel'] as const
     for (const state of ['ASSIGNED', 'RUNNING', 'ORPHANED'] as const) {
       expect(alone.some((verb) => (TRANSITIONS[verb].from as readonly RunState[]).includes(state))).toBe(true)
@@ -85,7 +85,7 @@ const note: Decision = { kind: 'note' }
 const move = (to: RunState): Decision => ({ kind: 'move', to })
 const refuse = (reason: Extract<Decision, { kind: 'refuse' }>['reason']): Decision => ({ kind: 'refuse', reason })
 
-/** What the right holder with the right version, epoch, start id and outcome hears, in the order of RUN_STATES. */
+/** The answer to the right holder with the right version, epoch, start id and outcome, in the order of RUN_STATES. */
 const FOR_THE_HOLDER: Record<Exclude<RunCommand['verb'], 'adopt'>, [RunCommand, Decision[]]> = {
   lease: [
     { verb: 'lease' },
@@ -170,7 +170,7 @@ describe('decide()', () => {
   const before = { state: 'TIMED_OUT', workerId: 'w', leaseId: 'before.token' } as const
   const waiting = { workerId: null, leaseId: null, startId: null, before }
 
-  test.each(RUN_STATES)('adopt of a run that is %s: only one that waits, and nobody had', (state) => {
+  test.each(RUN_STATES)('adopt of a run that is %s: only a waiting run that no worker had', (state) => {
     const untouched = run(state, { ...waiting, outcomeHash: null })
     const refused = refuse(isFinal(state) ? 'ALREADY_ENDED' : 'LEASE_LOST')
     expect(decide(untouched, LATE, 0)).toEqual(state === 'PENDING' ? move('RUNNING') : refused)
@@ -178,7 +178,7 @@ describe('decide()', () => {
     expect(decide({ ...untouched, workerId: 'other', outcomeHash: 'hash' }, LATE, 0)).toEqual(refused)
   })
 
-  test('adopt by anybody but the holder of the run that timed out is refused', () => {
+  test('adopt is refused unless the worker held the run that timed out', () => {
     const others = [
       undefined,
       { ...before, state: 'FAILED' as const },
@@ -192,7 +192,7 @@ describe('decide()', () => {
     }
   })
 
-  test('a late report again is a repeat, and another one is refused', () => {
+  test('a repeated late report is a repeat, and another one is refused', () => {
     const adopted = run('SUCCEEDED', { leaseId: 'run.new', startId: 'before.token', before })
     expect(decide(adopted, LATE, 0)).toEqual(repeat)
     expect(decide(adopted, { ...LATE, outcomeHash: 'other' }, 0)).toEqual(refuse('OUTCOME_ALREADY_RECORDED'))
@@ -206,7 +206,7 @@ describe('decide()', () => {
     expect(decide(run('RUNNING'), { verb: 'start', ...HOLDER, startId: 'other' }, 0)).toEqual(refuse('NOT_ASSIGNED'))
   })
 
-  test('an old version or epoch is named as what it is', () => {
+  test('an old version or epoch is named in the refusal', () => {
     expect(decide(run('ASSIGNED'), { verb: 'start', ...HOLDER, startId: 's', version: 2 }, 0)).toEqual(
       refuse('VERSION_MISMATCH'),
     )
@@ -215,13 +215,13 @@ describe('decide()', () => {
     expect(decide(run('RUNNING'), { ...finish, leaderEpoch: 8 }, 0)).toEqual(refuse('EPOCH_MISMATCH'))
   })
 
-  test('another outcome after the end is refused, and none at all after an end without a report', () => {
+  test('another outcome after the end is refused, and any after an end without one', () => {
     const finish = { verb: 'finish', ...HOLDER, outcomeHash: 'other' } as const
     expect(decide(run('SUCCEEDED'), finish, 0)).toEqual(refuse('OUTCOME_ALREADY_RECORDED'))
     expect(decide(run('TIMED_OUT', { outcomeHash: null }), finish, 0)).toEqual(refuse('ALREADY_ENDED'))
   })
 
-  test('a run that its worker released ends once; it may say so again, but nothing else', () => {
+  test('a released run ends once; the release may be repeated, but nothing else', () => {
     const ended = run('FAILED', { outcomeHash: RELEASED_OUTCOME })
     expect(decide(ended, { verb: 'release', ...HOLDER }, 0)).toEqual(repeat)
     const finish = { verb: 'finish', ...HOLDER, outcomeHash: 'hash' } as const
@@ -230,7 +230,7 @@ describe('decide()', () => {
     expect(decide(wished, { verb: 'release', ...HOLDER }, 0)).toEqual(move('CANCELED'))
   })
 
-  test('whatever the worker reports after a wish to cancel, the run ends CANCELED', () => {
+  test('after a cancel request the run ends CANCELED, whatever the worker reports', () => {
     for (const verb of ['finish', 'fail'] as const) {
       const command = { verb, ...HOLDER, outcomeHash: 'hash' }
       expect(decide(run('RUNNING', { cancelRequestedAtMs: 5 }), command, 0)).toEqual(move('CANCELED'))
@@ -279,7 +279,7 @@ const commands: fc.Arbitrary<RunCommand> = fc.oneof(
   ),
 )
 
-describe('decide(), whatever it is asked', () => {
+describe('decide() for any state and command', () => {
   test('every move is in the table', () => {
     fc.assert(
       fc.property(facts, commands, (row, command) => {
@@ -290,7 +290,7 @@ describe('decide(), whatever it is asked', () => {
     )
   })
 
-  test('without worker and lease in hand, a worker changes nothing and repeats nothing', () => {
+  test('without the lease a worker changes nothing and repeats nothing', () => {
     fc.assert(
       fc.property(facts, commands, (row, command) => {
         const held = command.verb === 'adopt' ? row.before : row
@@ -301,7 +301,7 @@ describe('decide(), whatever it is asked', () => {
     )
   })
 
-  test('a run that has ended is never moved and never noted on', () => {
+  test('an ended run is never moved or noted on', () => {
     fc.assert(
       fc.property(facts, commands, (row, command) => {
         fc.pre(isFinal(row.state))

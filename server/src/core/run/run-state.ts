@@ -1,10 +1,9 @@
 import { JOB_STATES } from '@ichido/sdk/protocol'
 
 /**
- * The state machine of a run: a table, and one pure function that reads it.
- *
- * Nothing goes back: a retry is a new run. The SQL of every verb carries the same guards in its WHERE;
- * a test drives each (state, command) pair through `decide()` and through both engines and compares.
+ * The state machine of a run: a table, and one pure function that reads it. A run never goes back: a retry is a new
+ * run. The SQL of every verb has the same guards in its WHERE. A test drives each (state, command) pair through
+ * `decide()` and through both engines, and compares.
  */
 export const RUN_STATES = JOB_STATES
 
@@ -13,37 +12,37 @@ export type RunState = (typeof RUN_STATES)[number]
 export const ACTIVE_STATES = ['PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING'] as const satisfies readonly RunState[]
 export const FINAL_STATES = ['SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED'] as const satisfies readonly RunState[]
 
-/** A worker has these in its hands. */
+/** A worker holds runs in these states. */
 const LEASED_STATES: readonly RunState[] = ['ASSIGNED', 'RUNNING']
 
 export function isFinal(state: RunState): boolean {
   return (FINAL_STATES as readonly RunState[]).includes(state)
 }
 
-/** Every move there is. What is not listed cannot happen. */
+/** All moves. No other move can happen. */
 export const TRANSITIONS = {
   lease: { from: ['PENDING', 'ORPHANED'], to: 'ASSIGNED' },
   start: { from: ['ASSIGNED'], to: 'RUNNING' },
-  /** A worker without heartbeats reports late: it takes the run that waits in the place of its lapsed one, and ends it. */
+  /** A worker without heartbeats reports after its run timed out: it takes the waiting next run, and ends it. */
   adopt: { from: ['PENDING'], to: 'RUNNING' },
   finish: { from: ['RUNNING'], to: 'SUCCEEDED' },
   fail: { from: ['RUNNING'], to: 'FAILED' },
   expire: { from: ['RUNNING'], to: 'TIMED_OUT' },
   orphan: { from: ['ASSIGNED'], to: 'ORPHANED' },
-  /** Its worker gives it back before it started: anybody's again. */
+  /** The worker gives the run back before it started. Any worker can lease it again. */
   release: { from: ['ASSIGNED'], to: 'ORPHANED' },
-  /** Its worker gives up on it, as when it shuts down; the next run is due at once. */
+  /** The worker gives up the run, for example at shutdown. The next run is due at once. */
   releaseRunning: { from: ['RUNNING'], to: 'FAILED' },
   cancel: { from: ['PENDING', 'ASSIGNED', 'ORPHANED'], to: 'CANCELED' },
-  /** Ends a RUNNING run whose cancellation was asked for; its worker, or the leader after the deadline, does it. */
+  /** Ends a RUNNING run with a cancel request. The worker does it, or the leader after the deadline. */
   endCanceled: { from: ['RUNNING'], to: 'CANCELED' },
-  /** An orphan at its last attempt has nobody left to try it. */
+  /** An orphan that was leased too often is given up. */
   exhaust: { from: ['ORPHANED'], to: 'FAILED' },
 } as const satisfies Record<string, { from: readonly RunState[]; to: RunState }>
 
 export type Verb = keyof typeof TRANSITIONS
 
-/** What of a run the guards look at. */
+/** The facts of a run that the guards check. */
 export interface RunFacts {
   state: RunState
   version: number
@@ -51,7 +50,7 @@ export interface RunFacts {
   workerId: string | null
   leaseId: string | null
   startId: string | null
-  /** The epoch that `start` wrote; a change of leader since then must not fail running work. */
+  /** The epoch that `start` wrote. A later change of leader must not fail a running run. */
   leaderEpoch: number | null
   cancelRequestedAtMs: number | null
   /** Hash of the accepted outcome, once there is one. */
@@ -72,11 +71,11 @@ export type RunCommand =
       leaderEpoch?: number
     }
   | { verb: 'heartbeat' | 'release'; workerId: string; leaseId: string }
-  /** The lease is that of the run before, which timed out. */
+  /** The lease of the run before, which timed out. */
   | { verb: 'adopt'; workerId: string; leaseId: string; outcomeHash: string }
   | { verb: 'cancel' }
 
-/** What a run that was released while RUNNING has for the hash of its outcome: no report has the same. */
+/** The outcome hash of a run that was released while RUNNING. No report has the same hash. */
 export const RELEASED_OUTCOME = 'released'
 
 /** Why a command was refused; each is a code of the error table. */
@@ -92,9 +91,9 @@ export type RunRefusal =
 
 export type Decision =
   | { kind: 'move'; to: RunState }
-  /** The command was carried out before: same answer, nothing changes. */
+  /** The command was carried out before: the answer is the same, and nothing changes. */
   | { kind: 'repeat' }
-  /** Accepted without a transition: a heartbeat, or a wish to cancel noted on a RUNNING run. */
+  /** Accepted without a transition: a heartbeat, or a cancel request on a RUNNING run. */
   | { kind: 'note' }
   | { kind: 'refuse'; reason: RunRefusal }
 
@@ -108,7 +107,7 @@ function holds(run: Pick<RunFacts, 'workerId' | 'leaseId'>, command: { workerId:
   return run.workerId === command.workerId && run.leaseId === command.leaseId
 }
 
-/** A report on a run that has ended: the same one again, or another. */
+/** A report on a run that has ended: a repeat, or another outcome. */
 function again(run: RunFacts, outcomeHash: string): Decision {
   if (run.outcomeHash === null) return refuse('ALREADY_ENDED')
   return run.outcomeHash === outcomeHash ? { kind: 'repeat' } : refuse('OUTCOME_ALREADY_RECORDED')
@@ -132,7 +131,7 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
       if (before === undefined || !holds(before, command) || before.state !== 'TIMED_OUT') return refuse('LEASE_LOST')
       const adopted = run.workerId === command.workerId && run.startId === command.leaseId
       if (isFinal(run.state)) return adopted ? again(run, command.outcomeHash) : refuse('ALREADY_ENDED')
-      // As long as nobody was handed the job since.
+      // Only if no worker got the job since.
       const untouched = allows('adopt', run.state) && run.workerId === null
       return untouched ? { kind: 'move', to: TRANSITIONS.adopt.to } : refuse('LEASE_LOST')
     }
@@ -150,7 +149,7 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
     case 'heartbeat':
       if (!holds(run, command)) return refuse('LEASE_LOST')
       if (isFinal(run.state)) return refuse('ALREADY_ENDED')
-      // An orphan still names its last holder, but is anybody's.
+      // An orphan still names its last holder, but any worker can lease it.
       return LEASED_STATES.includes(run.state) ? { kind: 'note' } : refuse('LEASE_LOST')
 
     case 'release':
@@ -167,3 +166,8 @@ export function decide(run: RunFacts, command: RunCommand, nowMs: number): Decis
       return allows('cancel', run.state) ? { kind: 'move', to: TRANSITIONS.cancel.to } : { kind: 'note' }
   }
 }
+
+export const LOG_STREAMS = ['stdout', 'stderr'] as const
+
+/** The stream of the worker's process that a log chunk came from. */
+export type LogStream = (typeof LOG_STREAMS)[number]

@@ -19,13 +19,13 @@ const FACTS: WaitingFacts = {
 }
 const reason = (changes: Partial<WaitingFacts>) => waitingFor({ ...FACTS, ...changes })?.reason ?? null
 
-test('a job that somebody works on, or that has ended, does not wait', () => {
+test('a job that is running or has ended does not wait', () => {
   for (const state of ['ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED'] as const) {
     expect(reason({ state, pausedAtMs: NOW, served: false }), state).toBeNull()
   }
 })
 
-test('each reason comes before those that only matter once it has passed', () => {
+test('a reason is named before reasons that only matter after it', () => {
   const all = { runAtMs: hold(NOW + 1), awaited: ['a'], pausedAtMs: NOW, maxConcurrent: 1, running: 1, served: false }
   expect(reason(all)).toBe('artifacts')
   expect(reason({ ...all, runAtMs: NOW + 1 })).toBe('run_at')
@@ -35,7 +35,7 @@ test('each reason comes before those that only matter once it has passed', () =>
   expect(reason({ state: 'ORPHANED' })).toBe('workers_busy')
 })
 
-test('no worker: the line that enrolls one', () => {
+test('no worker: the command that enrolls one', () => {
   expect(waitingFor({ ...FACTS, served: false })).toEqual({
     reason: 'no_worker',
     message:
@@ -54,7 +54,7 @@ test('workers that hold nothing are not busy', () => {
   expect(message({})).toBe('A worker of the queue media was seen recently, but it does not ask for work')
 })
 
-test('a dead letter that a redrive cannot take on because the quota is full', () => {
+test('a dead letter whose redrive waits for a quota', () => {
   const redrive = { redriveId: 'r', maxConcurrent: 2, inUse: 2 }
   expect(waitingFor({ ...FACTS, state: 'FAILED', redrive })).toMatchObject({ reason: 'quota', redrive_id: 'r' })
   expect(reason({ state: 'FAILED', redrive: { ...redrive, inUse: 1 } })).toBeNull()

@@ -3,28 +3,28 @@ import { quotaMessage } from '../limits/quota.ts'
 import { isHeld } from './artifact.ts'
 import type { RunState } from './run-state.ts'
 
-/** All that can keep a job waiting, as it was found at one moment. */
+/** Everything that can keep a job waiting, at one moment. */
 export interface WaitingFacts {
   state: RunState
   queue: string
   kind: string
   runAtMs: number
   nowMs: number
-  /** Names of artifacts that have not come. */
+  /** Names of artifacts that have not arrived. */
   awaited: readonly string[]
   pausedAtMs: number | null
   maxConcurrent: number | null
-  /** What workers hold of the queue. */
+  /** Runs of the queue that workers hold. */
   running: number
-  /** A worker that may take it was seen lately, or holds work of its sort. */
+  /** True if a worker that may take the job was seen recently, or holds a similar run. */
   served: boolean
-  /** How long ago a worker that takes it asked this node for work; null: not lately, perhaps another node. */
+  /** How long ago such a worker asked this node for work; null: not recently, but perhaps another node. */
   askedAgoMs: number | null
-  /** The redrive that it is part of, and the quota that this has met. */
+  /** The redrive of the job, and the quota that the redrive has met. */
   redrive: { redriveId: string; maxConcurrent: number | null; inUse: number } | null
 }
 
-/** Why nobody works on the job, the first of all reasons that would have to pass; null when it does not wait. */
+/** Returns the first reason why the job waits; null if it does not wait. */
 export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   const { queue, kind, running, redrive, maxConcurrent } = facts
   if (facts.state !== 'PENDING' && facts.state !== 'ORPHANED') return redrive === null ? null : inRedrive(redrive)
@@ -53,7 +53,7 @@ export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   return { reason: 'workers_busy', message, queue, running }
 }
 
-/** One that is there and has nothing to do would have it. */
+/** An idle worker that polls would have got the job. */
 function lastAsked({ queue, askedAgoMs }: WaitingFacts): string {
   if (askedAgoMs === null) return `A worker of the queue ${queue} was seen recently, but it does not ask for work`
   const seconds = Math.round(askedAgoMs / 1000)

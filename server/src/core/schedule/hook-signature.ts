@@ -8,7 +8,10 @@ const STANDARD_SECRET = /^whsec_([A-Za-z0-9+/]+={0,2})$/
 const STANDARD_KEY_BYTES = { min: 24, max: 64 }
 const GITHUB_SECRET = /^[\x20-\x7e]{16,256}$/
 
-/** Why a text cannot be a secret of the scheme, as the end of a sentence that begins with the field's name; or null. */
+/**
+ * Says why a text cannot be a secret of the scheme, as the end of a sentence that begins with the field's name; or
+ * null.
+ */
 export function hookSecretProblem(scheme: HookScheme, secret: string): string | null {
   if (scheme === 'github') {
     return GITHUB_SECRET.test(secret) ? null : 'must be 16 to 256 printable ASCII characters'
@@ -22,27 +25,27 @@ function standardKey(secret: string): Buffer {
   return Buffer.from(STANDARD_SECRET.exec(secret)?.[1] ?? '', 'base64')
 }
 
-/** What a delivery says of itself. GitHub signs the body only; Standard Webhooks also signs the id and the time. */
-export interface Delivery {
+/** The id and event of a delivery. GitHub signs the body only; Standard Webhooks also signs the id and the time. */
+interface Delivery {
   deliveryId: string
   /** The header that names the delivery. */
   idHeader: string
-  /** GitHub names what happened in a header; others name it in the body. */
+  /** GitHub names the event in a header; other senders name it in the body. */
   event: string | null
 }
 
-export type HookVerdict =
+type HookVerdict =
   | { kind: 'verified'; delivery: Delivery }
   /** A header that the scheme needs is missing or malformed. */
   | { kind: 'malformed'; header: string; problem: string }
   | { kind: 'refused'; problem: string }
 
-/** By lower-case name, as Node has them. */
+/** Keyed by lower-case name, as in Node.js. */
 export type Headers = Readonly<Record<string, string | string[] | undefined>>
 
 export interface SignedDelivery {
   headers: Headers
-  /** As it was sent, byte by byte: what a JSON parser would make of it has another signature. */
+  /** The exact bytes that were sent: parsed and written again, they would have another signature. */
   body: Buffer
   nowMs: number
 }
@@ -51,7 +54,7 @@ export function verifyDelivery(scheme: HookScheme, secret: string, sent: SignedD
   return scheme === 'github' ? verifyGithub(secret, sent) : verifyStandard(secret, sent)
 }
 
-/** Standard Webhooks, also under the older `svix-` names of the same headers. */
+/** Verifies Standard Webhooks, also with the older `svix-` names of the headers. */
 function verifyStandard(secret: string, { headers, body, nowMs }: SignedDelivery): HookVerdict {
   const prefix = headers['webhook-id'] === undefined && headers['svix-id'] !== undefined ? 'svix' : 'webhook'
   const read = (name: string) => headerText(headers, `${prefix}-${name}`)
@@ -65,7 +68,7 @@ function verifyStandard(secret: string, { headers, body, nowMs }: SignedDelivery
   const expected = createHmac('sha256', standardKey(secret)).update(`${id}.${timestamp}.`).update(body).digest()
   const given = signatures.split(' ').flatMap((one) => (one.startsWith('v1,') ? [one.slice(3)] : []))
   if (!given.some((text) => isSame(Buffer.from(text, 'base64'), expected))) return wrongSignature()
-  // Checked last, so that only the holder of the secret learns what the server's clock says.
+  // This is checked last, so that only the holder of the secret learns the server's clock.
   const offMs = Number(timestamp) * 1000 - nowMs
   if (Math.abs(offMs) > HOOK_TOLERANCE_MS) {
     const off = `${Math.round(Math.abs(offMs) / 1000)} s ${offMs < 0 ? 'behind' : 'ahead of'} the server's clock`

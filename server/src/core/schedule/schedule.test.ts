@@ -1,6 +1,13 @@
 import { describe, expect, test } from 'vitest'
-import { CATCH_UP_TICKS_MAX, nextTick, type Schedule, scheduleProblem, ticksBetween } from './schedule.ts'
-import { instantsOf, offsetAt } from './zone.ts'
+import {
+  CATCH_UP_TICKS_MAX,
+  instantsOf,
+  nextTick,
+  offsetAt,
+  type Schedule,
+  scheduleProblem,
+  ticksBetween,
+} from './schedule.ts'
 
 const MINUTE_MS = 60_000
 const HOUR_MS = 3_600_000
@@ -22,7 +29,7 @@ function schedule(cron: string, timeZone = 'UTC', more: Partial<Schedule> = {}):
 
 const at = (text: string) => Date.parse(text)
 
-/** What clocks there show at each tick, and how far they are ahead of UTC. */
+/** The wall time of each tick, and its offset from UTC. */
 function shown(cron: string, zone: string, from: string, to: string): string[] {
   return ticksBetween(schedule(cron, zone), at(from), at(to), 1_000).map((tick) => {
     const hours = offsetAt(zone, tick) / HOUR_MS
@@ -39,7 +46,7 @@ describe('next tick', () => {
     ['0 0 29 2 *', 'UTC', '2029-01-01T00:00:00Z', '2032-02-29T00:00:00Z'],
     ['0 0 L * *', 'UTC', '2031-02-01T00:00:00Z', '2031-02-28T00:00:00Z'],
     ['0 12 * * FRI#2', 'UTC', '2031-05-01T00:00:00Z', '2031-05-09T12:00:00Z'],
-    // With a day of the month and a day of the week either will do, as everywhere.
+    // With a day of the month and a day of the week, either matches, as in cron.
     ['0 0 13 * FRI', 'UTC', '2031-05-10T00:00:00Z', '2031-05-13T00:00:00Z'],
     ['0 0 13 * FRI', 'UTC', '2031-05-13T00:00:00Z', '2031-05-16T00:00:00Z'],
     ['0 0 * * 7', 'UTC', '2031-05-05T00:00:00Z', '2031-05-11T00:00:00Z'],
@@ -49,7 +56,7 @@ describe('next tick', () => {
     expect(nextTick(schedule(cron, zone), at(after))).toBe(at(expected))
   })
 
-  test('comes strictly after', () => {
+  test('is strictly after the instant', () => {
     const noon = at('2031-05-06T12:00:00Z')
     const daily = schedule('0 12 * * *')
     expect(nextTick(daily, noon - 1)).toBe(noon)
@@ -79,7 +86,7 @@ describe('next tick', () => {
     expect(ticksBetween(bounded, 0, at('2040-01-01T00:00:00Z'), 100)).toEqual([first, first + DAY_MS])
   })
 
-  test('a range has its beginning, not its end, and as many as were asked for', () => {
+  test('a range includes its beginning, not its end, and at most max ticks', () => {
     const from = at('2031-05-06T12:00:00Z')
     const minutely = schedule('* * * * *')
     expect(ticksBetween(minutely, from, from + 2 * MINUTE_MS, 10)).toEqual([from, from + MINUTE_MS])
@@ -128,7 +135,7 @@ describe('Europe/Berlin', () => {
       expect(night(cron)).toEqual(expected)
     })
 
-    test('what follows the time between, when clocks show again what they have shown', () => {
+    test('the next tick during the repeated hour', () => {
       const between = at('2031-10-26T01:10:00Z')
       expect(nextTick(schedule('30 2 * * *', zone), between)).toBe(at('2031-10-27T01:30:00Z'))
       expect(nextTick(schedule('* * 2 * * *', zone), between)).toBe(at('2031-10-27T01:00:00Z'))
@@ -166,10 +173,10 @@ describe('America/New_York', () => {
 })
 
 /**
- * Every minute of the days around a change is looked at by itself, the slow way: what clocks show there, whether they have
- * shown it before, and what they left out.
+ * Every minute of the days around a change is checked by itself: the wall time, whether clocks have shown it before,
+ * and what they skipped.
  */
-describe('compared with what clocks show, minute by minute', () => {
+describe('agrees with the clocks, minute by minute', () => {
   const CHANGES = [
     ['Europe/Berlin', '2031-03-30T01:00:00Z'],
     ['Europe/Berlin', '2031-10-26T01:00:00Z'],
@@ -196,7 +203,7 @@ describe('compared with what clocks show, minute by minute', () => {
         const expected = slowTicks(walls, lead, minutes, hours).filter((tick) => tick >= from)
         const rule = schedule(`${minutes} ${hours} * * *`, zone)
         expect(ticksBetween(rule, from, to, 10_000), rule.cron).toEqual(expected)
-        // From wherever one asks, the same ticks come.
+        // From any starting point the same ticks come.
         for (const after of [at(change) - 1, at(change), at(change) + 25 * MINUTE_MS, at(change) - 25 * MINUTE_MS]) {
           const [next] = expected.filter((tick) => tick > after)
           if (next !== undefined) expect(nextTick(rule, after), `${rule.cron} after ${after}`).toBe(next)
@@ -234,7 +241,7 @@ describe('compared with what clocks show, minute by minute', () => {
 
   const formats = new Map<string, Intl.DateTimeFormat>()
 
-  /** Read off the clock's face, unlike the code under test. */
+  /** Computed from the formatted time, unlike the code under test. */
   function clock(zone: string, instant: number): number {
     const format =
       formats.get(zone) ?? new Intl.DateTimeFormat('sv-SE', { timeZone: zone, dateStyle: 'short', timeStyle: 'medium' })

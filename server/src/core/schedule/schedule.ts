@@ -2,7 +2,6 @@ import { Cron, CronPattern } from 'croner'
 import type { Problem } from '../json/problem.ts'
 import { isNumber, isObjectOf, isOneOf, isText, orNull } from '../json/stored-json.ts'
 import { remember } from '../node/remember.ts'
-import { changeBetween, instantsOf, isZone, jumpOver, offsetAt } from './zone.ts'
 
 /**
  * When a definition is due. Cron rules speak of wall time, so two nights a year need a rule of their own:
@@ -24,7 +23,7 @@ export interface Schedule {
   jitterSeconds: number
   /** The first instant that can be a tick. */
   startsAtMs: number | null
-  /** The first instant that can be none any more. */
+  /** The first instant that can no longer be a tick. */
   endsAtMs: number | null
 }
 
@@ -44,7 +43,7 @@ export const isSchedule = isObjectOf<Schedule>({
 
 export const CRON_LENGTH_MAX = 256
 export const CATCH_UP_WINDOW_SECONDS_MAX = 30 * 86_400
-/** More ticks than this are not caught up one by one. */
+/** At most this many ticks are caught up one by one. */
 export const CATCH_UP_TICKS_MAX = 100_000
 
 /** croner's form of a rule has a place for each of 10,000 years: 80 kB. */
@@ -70,7 +69,7 @@ const ruleOf = remember(RULES_MAX, (text: string): Rule => {
 const parse = (text: string) => new CronPattern(text, undefined, { mode: '5-or-6-parts' })
 const count = (marks: readonly number[]) => marks.filter((mark) => mark !== 0).length
 
-/** The first tick strictly after an instant; null when there is none any more. */
+/** The first tick strictly after an instant; null if there is none. */
 export function nextTick(schedule: Schedule, afterMs: number): number | null {
   const { cron, timeZone, startsAtMs, endsAtMs } = schedule
   const rule = ruleOf(cron)
@@ -79,7 +78,7 @@ export function nextTick(schedule: Schedule, afterMs: number): number | null {
   return tick !== null && (endsAtMs === null || tick < endsAtMs) ? tick : null
 }
 
-/** The ticks from an instant on and before another, the first `max` of them. */
+/** The first `max` ticks from `fromMs` on and before `toMs`. */
 export function ticksBetween(schedule: Schedule, fromMs: number, toMs: number, max: number): number[] {
   const ticks: number[] = []
   for (let tick = nextTick(schedule, fromMs - 1); ticks.length < max; tick = nextTick(schedule, tick)) {
@@ -94,11 +93,11 @@ export function nextTicks(schedule: Schedule, afterMs: number, max: number): num
   return ticksBetween(schedule, afterMs + 1, Number.POSITIVE_INFINITY, max)
 }
 
-/** Of a rule that names hours: what the clocks show counts, and each wall time once. */
+/** For a rule that names hours: the wall time counts, and each wall time once. */
 function nextShown(rule: Rule, zone: string, afterMs: number): number | null {
   const shown = afterMs + offsetAt(zone, afterMs)
   const [first = afterMs, second] = instantsOf(zone, shown)
-  // While clocks show again what they have shown, nothing is due.
+  // While clocks repeat an hour, nothing is due.
   const from = second === afterMs ? changeBetween(zone, first, second) + offsetAt(zone, first) - 1 : shown
   for (let wall = rule.next(from); wall !== null; wall = rule.next(wall)) {
     const [tick = jumpOver(zone, wall)] = instantsOf(zone, wall)
@@ -107,13 +106,13 @@ function nextShown(rule: Rule, zone: string, afterMs: number): number | null {
   return null
 }
 
-/** Of a rule for every hour: the time that passes counts, and each instant that matches. */
+/** For a rule for every hour: the passing time counts, and each instant that matches is a tick. */
 function nextPassing(rule: Rule, zone: string, afterMs: number): number | null {
   const shown = afterMs + offsetAt(zone, afterMs)
   const ahead = nextAhead(rule, zone, afterMs, shown)
   const [first = afterMs, second] = instantsOf(zone, shown)
   if (first !== afterMs || second === undefined) return ahead
-  // Clocks are about to be set back, and show again what matched before.
+  // Clocks will be set back, and will show the matching wall time again.
   const change = changeBetween(zone, first, second)
   const back = offsetAt(zone, change)
   const again = rule.next(change + back - 1)
@@ -130,7 +129,7 @@ function nextAhead(rule: Rule, zone: string, afterMs: number, shownMs: number): 
   return null
 }
 
-/** What is wrong with a schedule, by the name that the wire has for the field; null when it can be kept. */
+/** Says what is wrong with a schedule, with the field's name on the wire; null if it is valid. */
 export function scheduleProblem(schedule: Schedule, nowMs: number): Problem | null {
   const { cron, timeZone, catchUp, catchUpWindowSeconds, startsAtMs, endsAtMs } = schedule
   const wrong = cronProblem(cron)
@@ -166,7 +165,7 @@ const problem = (field: string, message: string): Problem => ({
 
 const FIELDS = ['second', 'minute', 'hour', 'day of month', 'month', 'day of week']
 const BOUNDS = ['0 to 59', '0 to 59', '0 to 23', '1 to 31', '1 to 12 or JAN to DEC', '0 to 7 or SUN to SAT']
-/** Read by croner. */
+/** croner reads these names. */
 const NICKNAMES = ['@hourly', '@daily', '@weekly', '@monthly', '@yearly']
 
 function cronProblem(cron: string): string | null {
@@ -182,7 +181,7 @@ function cronProblem(cron: string): string | null {
   return bad === -1 ? null : `has a ${FIELDS[bad]} that cannot be read: ${fields[bad]} (${BOUNDS[bad]})`
 }
 
-/** croner would read more than that: `?` as the time of reading, `+` as another way to join the two days. */
+/** croner would accept more: `?` as the time of parsing, `+` as another way to join the two days. */
 function parses(cron: string): boolean {
   if (!/^[0-9A-Za-z*,/# -]+$/.test(cron)) return false
   try {
@@ -191,4 +190,73 @@ function parses(cron: string): boolean {
   } catch {
     return false
   }
+}
+
+/**
+ * Wall times of a time zone. A wall time is what clocks show, as if it were UTC, in milliseconds since 1970. Of two
+ * clock changes within two days only one would be found; from 1995 to 2045 no zone has that.
+ */
+
+const DAY_MS = 86_400_000
+const ZONES_MAX = 1_000
+
+const formatOf = remember(
+  ZONES_MAX,
+  (zone: string) => new Intl.DateTimeFormat('en-US', { timeZone: zone, timeZoneName: 'longOffset' }),
+)
+
+/** True if it is a name of the IANA database. A bare offset is not: it has no summer time. */
+export function isZone(zone: string): boolean {
+  if (!/^[A-Za-z][A-Za-z0-9_+/-]{0,63}$/.test(zone)) return false
+  try {
+    formatOf(zone)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** How far the zone's clocks are ahead of UTC at an instant. */
+export function offsetAt(zone: string, instantMs: number): number {
+  if (zone === 'UTC') return 0
+  const found = /GMT(?:([+-])(\d\d):(\d\d)(?::(\d\d))?)?$/.exec(formatOf(zone).format(instantMs))
+  if (found === null) throw new TypeError(`No offset of ${zone} is known`)
+  const [, sign, hours = '0', minutes = '0', seconds = '0'] = found
+  const ahead = (Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds)) * 1000
+  return sign === '-' ? -ahead : ahead
+}
+
+/**
+ * The instants at which clocks show a wall time: one; two, where clocks are set back; or none, where they are set
+ * forward.
+ */
+export function instantsOf(zone: string, wallMs: number): number[] {
+  const { before, after } = offsetsAround(zone, wallMs)
+  if (before === after) return [wallMs - before]
+  return [wallMs - before, wallMs - after]
+    .filter((instant) => offsetAt(zone, instant) === wallMs - instant)
+    .sort((a, b) => a - b)
+}
+
+/** The instant at which clocks skip a wall time. */
+function jumpOver(zone: string, wallMs: number): number {
+  const { before, after } = offsetsAround(zone, wallMs)
+  return changeBetween(zone, wallMs - after, wallMs - before)
+}
+
+/** The first instant with another offset than `fromMs`. There must be one between the two. */
+function changeBetween(zone: string, fromMs: number, toMs: number): number {
+  const old = offsetAt(zone, fromMs)
+  let [low, high] = [fromMs, toMs]
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2)
+    if (offsetAt(zone, middle) === old) low = middle
+    else high = middle
+  }
+  return high
+}
+
+/** No zone is further than 14 hours from UTC, so a day before and a day after are on either side of the wall time. */
+function offsetsAround(zone: string, wallMs: number): { before: number; after: number } {
+  return { before: offsetAt(zone, wallMs - DAY_MS), after: offsetAt(zone, wallMs + DAY_MS) }
 }

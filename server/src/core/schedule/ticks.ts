@@ -1,30 +1,30 @@
 import { nextTick, type Schedule, ticksBetween } from './schedule.ts'
 
-/** A tick that is later than this was missed. A change of leaders takes up to 10 s, and costs nobody a tick. */
+/** A tick that is later than this was missed. A change of leaders takes up to 10 s, so it misses no tick. */
 export const GRACE_MS = 30_000
 /**
- * For so long after the store's clock has jumped, a tick was missed only when it is later than this: ten minutes that never
- * passed must not skip what nobody has missed. Beyond it clocks are believed; the machine was asleep.
+ * For this long after a jump of the store's clock, a tick was missed only if it is later than this: a clock that jumps
+ * ahead by ten minutes must skip no tick. A longer jump is believed: the machine was asleep.
  */
 export const CLOCK_DOUBT_MS = 3_600_000
 
-/** What is to be done about a definition whose tick is due. */
+/** What to do about a definition whose tick is due. */
 export interface Plan {
   make: number[]
   skip: number[]
-  /** In place of many skips: the first and the last of them. */
+  /** Replaces many skips: the first and the last of them. */
   skipAll: { fromMs: number; untilMs: number } | null
-  /** The first tick that is left; null when there is none any more. */
+  /** The next tick after this plan; null if there is none. */
   nextTickAtMs: number | null
 }
 
-export interface Lateness {
-  /** The first tick that nobody has dealt with. */
+interface Lateness {
+  /** The first tick that was not decided yet. */
   dueAtMs: number
   nowMs: number
-  /** For how long the store's clock has gone evenly. */
+  /** How long the store's clock has run without a jump. */
   evenMs: number
-  /** Ticks to make, and skips to record one by one. */
+  /** The most ticks to make, and the most skips to record one by one. */
   max: number
 }
 
@@ -44,19 +44,19 @@ export function planTicks(schedule: Schedule, { dueAtMs, nowMs, evenMs, max }: L
   }
 }
 
-/** Of these ticks the first is what the rule said when it was worked out; it may be another rule by now. */
+/** The first tick stays the one that was computed before, even if the rule has changed since. */
 function ticksFrom(schedule: Schedule, dueAtMs: number, fromMs: number, toMs: number, max: number): number[] {
   if (dueAtMs < fromMs || dueAtMs >= toMs) return ticksBetween(schedule, fromMs, toMs, max)
   return [dueAtMs, ...ticksBetween(schedule, dueAtMs + 1, toMs, max - 1)]
 }
 
-/** What was missed before it is not made up for. */
+/** The first tick to make. Ticks before it are not made up for. */
 function firstToMake(schedule: Schedule, dueAtMs: number, nowMs: number, evenMs: number): number {
   const onTimeMs = nowMs - (evenMs < CLOCK_DOUBT_MS ? CLOCK_DOUBT_MS : GRACE_MS)
   if (schedule.catchUp === 'skip') return onTimeMs
   const windowMs = Math.min(onTimeMs, nowMs - schedule.catchUpWindowSeconds * 1000)
   if (schedule.catchUp === 'all') return windowMs
-  // One that is on time makes up for those before it.
+  // A tick that is on time makes up for the missed ticks before it.
   const [onTime] = ticksBetween(schedule, onTimeMs, nowMs + 1, 1)
   if (onTime !== undefined) return onTimeMs
   const [last] = lastTicks(schedule, Math.max(dueAtMs, windowMs), nowMs + 1, 1)
@@ -65,10 +65,13 @@ function firstToMake(schedule: Schedule, dueAtMs: number, nowMs: number, evenMs:
 
 const SPAN_MS = 60_000
 const SPAN_TICKS_MAX = 1_000
-/** Rules have no ticks from here on; to look for the last ones backwards from the year 9999 would take a second. */
+/** Rules have no ticks from here on. A search backwards from the year 9999 would take a second. */
 const RULES_END_MS = Date.UTC(3000, 0, 2)
 
-/** The last ticks from an instant on and before another, oldest first. Rules only look ahead: this looks at ever longer spans. */
+/**
+ * The last `count` ticks from `fromMs` on and before `toMs`, oldest first. Rules only look ahead, so it tries longer
+ * and longer spans.
+ */
 export function lastTicks(schedule: Schedule, fromMs: number, toMs: number, count: number): number[] {
   const ticks: number[] = []
   let [spanMs, endMs] = [SPAN_MS, Math.min(toMs, RULES_END_MS)]
@@ -85,11 +88,11 @@ export function lastTicks(schedule: Schedule, fromMs: number, toMs: number, coun
   return ticks.slice(-count)
 }
 
-/** How long after its tick a job may begin: the same whoever works it out, and whenever. */
+/** The delay of a job after its tick. It is always the same for the same tick. */
 export function jitterMs(definitionId: string, tickMs: number, jitterSeconds: number): number {
   let hash = 0x811c9dc5
   for (const char of `${definitionId}/${tickMs}`) hash = Math.imul(hash ^ char.charCodeAt(0), 0x01000193) >>> 0
-  // The last characters have moved the low bits most.
+  // The last characters changed mostly the low bits.
   hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d) >>> 0
   return Math.floor((hash / 2 ** 32) * jitterSeconds * 1000)
 }
@@ -97,11 +100,11 @@ export function jitterMs(definitionId: string, tickMs: number, jitterSeconds: nu
 export const OUTCOMES = ['job', 'skipped', 'waiting_quota', 'waiting_overlap'] as const
 export type Outcome = (typeof OUTCOMES)[number]
 
-/** Whether the schedule or a backfill has recorded a tick. */
+/** A tick is recorded by the schedule or by a backfill. */
 export const ORIGINS = ['schedule', 'backfill'] as const
 export type Origin = (typeof ORIGINS)[number]
 
-/** So many ticks of a definition wait for a free slot; those that come after are skipped. */
+/** At most this many ticks of a definition wait for a free slot. Later ticks are skipped. */
 export const WAITING_MAX = 1_000
 
 /** Of a definition: whether a job of it has not ended, and how many of its ticks wait. */

@@ -12,7 +12,7 @@ function filled(template: unknown, data: unknown): unknown {
 const taken = (path: string, data: unknown) => filled({ $from: path }, data)
 
 describe('a path', () => {
-  test('leads through members and indices; a backslash escapes a dot and itself', () => {
+  test('consists of members and indices; a backslash escapes a dot and itself', () => {
     const data = { a: { b: [{ c: 1 }, null] }, 'a.b': 2, 'back\\slash': 3, '0': 4 }
     expect(taken('a.b.0.c', data)).toBe(1)
     expect(taken('a.b.1', data)).toBe(null)
@@ -23,7 +23,7 @@ describe('a path', () => {
     expect(taken('', 'text')).toBe('text')
   })
 
-  test('finds nothing but what is in the data itself', () => {
+  test('finds only data, no properties of objects', () => {
     const data = { list: [1], text: 'abc', none: null }
     for (const path of [
       'list.1',
@@ -39,7 +39,7 @@ describe('a path', () => {
     }
   })
 
-  test('has names between single dots, and not too many characters', () => {
+  test('has names between single dots, and a maximum length', () => {
     for (const path of ['', 'a', 'a.b', 'ü.☃', '\\.', 'a b', '$from', 'a\nb']) expect(pathProblem(path)).toBeNull()
     for (const path of ['.', 'a.', '.a', 'a..b', 'a\\b', '\\', 'a'.repeat(257)])
       expect(pathProblem(path)).toMatch(/^must/)
@@ -59,7 +59,7 @@ test('a rule matches by topic and by every condition, of the same type', () => {
 })
 
 describe('a template', () => {
-  test('takes fields anywhere, and leaves what it takes as it is', () => {
+  test('takes fields anywhere, and leaves their values unchanged', () => {
     const data = { a: { $from: 'b' }, b: [1] }
     expect(filled({ x: [{ y: { $from: 'a' } }, { $from: 'b' }], z: 1 }, data)).toEqual({
       x: [{ y: { $from: 'b' } }, [1]],
@@ -85,7 +85,7 @@ describe('a template', () => {
     expect(filled([...template, { $from: 'a' }], 'x'.repeat(150_000))).toEqual(['missing_field', 'a'])
   })
 
-  test('is held against the rule', () => {
+  test('is checked with the rule', () => {
     expect(templateProblem({ a: 1 }, null, true)).toBeNull()
     expect(templateProblem({ $from: 'a' }, RULE, false)).toBeNull()
     expect(templateProblem({ $from: 'a' }, null, false)).toMatchObject({ field: 'payload.$from' })
@@ -93,7 +93,7 @@ describe('a template', () => {
   })
 })
 
-test('a pause comes before the turn, and the turn before the template', () => {
+test('a pause is decided before the turn, and the turn before the template', () => {
   const of = (whenPaused: 'keep' | 'skip', paused: boolean, behind: boolean) =>
     decide({ on: { ...RULE, whenPaused }, payload: '{"$from":"a"}' }, {}, { paused, behind }, LIMIT)
   expect(of('keep', true, true)).toMatchObject({ outcome: 'waiting_pause', reason: null })

@@ -1,13 +1,13 @@
 import type { Scalar } from '@ichido/sdk/protocol'
-import { fieldName } from '../json/field-name.ts'
 import type { Problem } from '../json/problem.ts'
 import { type Check, isMapOf, isObjectOf, isOneOf, isText } from '../json/stored-json.ts'
 import { findJsonProblem } from '../json/strict-json.ts'
+import { fieldName } from '../json/text.ts'
 
-/** Which triggers make a job of a definition. */
+/** The triggers that make a job of a definition. */
 export interface TriggerRule {
   topic: string
-  /** By path. */
+  /** The wanted values by path. */
   where: Readonly<Record<string, Scalar>>
   whenPaused: (typeof WHEN_PAUSED)[number]
 }
@@ -24,10 +24,10 @@ export const isTriggerRule = isObjectOf<TriggerRule>({
 })
 
 /**
- * A path names a value inside `data`: member names and array indices with dots between them, `order.lines.0.sku`. A backslash
- * before a dot or a backslash makes it a part of the name. The empty path is all of `data`.
+ * A path names a value inside `data`: member names and array indices with dots between them, like `order.lines.0.sku`.
+ * A backslash before a dot or a backslash makes it part of the name. The empty path is all of `data`.
  */
-export const PATH_LENGTH_MAX = 256
+const PATH_LENGTH_MAX = 256
 export const CONDITIONS_MAX = 16
 const TAKE = '$from'
 
@@ -37,7 +37,7 @@ const NAMES = new RegExp(NAME, 'gs')
 
 const namesOf = (path: string) => (path.match(NAMES) ?? []).map((name) => name.replace(/\\(.)/gs, '$1'))
 
-/** As the end of a sentence; null when nothing is wrong. */
+/** The end of a sentence that begins with the field's name; null if the path is valid. */
 export function pathProblem(path: string): string | null {
   if (path.length > PATH_LENGTH_MAX) return `must have at most ${PATH_LENGTH_MAX} characters`
   if (PATH.test(path)) return null
@@ -50,14 +50,14 @@ function take(data: unknown, path: string): Taken {
   let value = data
   for (const name of namesOf(path)) {
     if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return { found: false }
-    // An array has a length, too, which is no part of the data.
+    // The length of an array is not part of the data.
     if (Array.isArray(value) && !/^\d+$/.test(name)) return { found: false }
     value = (value as Record<string, unknown>)[name]
   }
   return { found: true, value }
 }
 
-/** Whether every condition holds. A path that is not there equals nothing, not even null. */
+/** True if every condition holds. A missing path equals nothing, not even null. */
 export function matches(rule: TriggerRule, topic: string, data: unknown): boolean {
   if (rule.topic !== topic) return false
   return Object.entries(rule.where).every(([path, wanted]) => {
@@ -68,7 +68,7 @@ export function matches(rule: TriggerRule, topic: string, data: unknown): boolea
 
 type Filled = { ok: true; payload: string } | { ok: false; reason: string; field: string | null }
 
-/** The payload of a job: the template with fields of `data` in the place of each `{"$from": path}`. */
+/** Makes a job's payload: the template, with fields of `data` in place of each `{"$from": path}`. */
 function fillPayload(template: string, data: unknown, bytesMax: number): Filled {
   if (!template.includes(TAKE)) return { ok: true, payload: template }
   let missing: string | null = null
@@ -76,7 +76,7 @@ function fillPayload(template: string, data: unknown, bytesMax: number): Filled 
   const filled = replaceTakes(JSON.parse(template), (path) => {
     const taken = take(data, path)
     if (!taken.found) missing ??= path
-    // A template may take the same large field thousands of times: what they make together may be too large for any string.
+    // A template may take the same large field thousands of times: the result may be too large for a string.
     if (!taken.found || takenChars > bytesMax) return null
     takenChars += JSON.stringify(taken.value).length
     return taken.value
@@ -86,7 +86,7 @@ function fillPayload(template: string, data: unknown, bytesMax: number): Filled 
   if (takenChars > bytesMax) return tooLarge
   const payload = JSON.stringify(filled)
   if (Buffer.byteLength(payload) > bytesMax) return tooLarge
-  // Two values of 64 levels may make one of more.
+  // Two values of 64 levels may make a deeper one.
   if (findJsonProblem(payload) !== null) return { ok: false, reason: 'payload_too_deep', field: null }
   return { ok: true, payload }
 }
@@ -98,7 +98,7 @@ function replaceTakes(value: unknown, take: (path: string) => unknown): unknown 
   return Object.fromEntries(Object.entries(value).map(([name, entry]) => [name, replaceTakes(entry, take)]))
 }
 
-/** Whether jobs of this template need the data of a trigger. */
+/** True if jobs of this template need the data of a trigger. */
 export function takesData(payload: unknown): boolean {
   return takesOf(payload, []).next().done === false
 }
@@ -106,7 +106,7 @@ export function takesData(payload: unknown): boolean {
 interface Take {
   field: string
   path: unknown
-  /** Nothing else is in its object. */
+  /** True if its object has no other member. */
   alone: boolean
 }
 
@@ -120,7 +120,7 @@ function* takesOf(value: unknown, at: readonly (string | number)[]): Generator<T
   for (const [name, entry] of Object.entries(value)) yield* takesOf(entry, [...at, isList ? Number(name) : name])
 }
 
-/** What is wrong with a definition's rule and its template, together. */
+/** Says what is wrong with a definition's rule and template. */
 export function templateProblem(payload: unknown, rule: TriggerRule | null, hasSchedule: boolean): Problem | null {
   for (const path of Object.keys(rule?.where ?? {})) {
     const problem = pathProblem(path)
@@ -143,17 +143,17 @@ function takeProblem({ path, alone }: Take, rule: TriggerRule | null, hasSchedul
   return typeof path === 'string' ? pathProblem(path) : 'must be a path, as a string'
 }
 
-export type Decision =
+type Decision =
   | { outcome: 'job'; payload: string }
   | { outcome: 'skipped' | 'waiting_pause' | 'waiting_turn'; reason: string | null; field: string | null }
 
-export interface DefinitionLoad {
+interface DefinitionLoad {
   paused: boolean
-  /** Earlier triggers of the definition wait, or its user cannot be counted now. */
+  /** Earlier triggers of the definition wait, or its user cannot be locked now. */
   behind: boolean
 }
 
-/** What a trigger that matches makes of a definition. */
+/** Decides what a matching trigger makes of a definition. */
 export function decide(
   { on, payload }: { on: TriggerRule; payload: string },
   data: unknown,

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { BlockList, isIP } from 'node:net'
 import type { FastifyRequest } from 'fastify'
-import { addressGroup } from '../../core/node/client-address.ts'
+import { addressGroup } from '../../core/node/addresses.ts'
 
 export type TrustProxy = boolean | string
 

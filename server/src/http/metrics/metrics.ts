@@ -1,6 +1,6 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
-import type { FullPlace } from '../../core/node/store-full.ts'
+import type { FullPlace } from '../../core/node/store-errors.ts'
 import { COUNTED_EACH_MAX, type DeadLetterCounts } from '../../services/dead-letters/dead-letters.ts'
 import type { DiskUse } from '../../services/deps.ts'
 import type { Meter } from '../../services/system/meter.ts'

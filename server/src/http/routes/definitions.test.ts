@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { definition as shape, ticks as ticksShape } from '../../contract/definitions.ts'
 import { DEFAULT_LIMITS } from '../../services/deps.ts'
 import type { Command } from '../../store/port.ts'
+import { runDefinition } from '../../store/schedules/definition-jobs.ts'
 import {
   createDefinition,
   deleteDefinition,
@@ -11,7 +12,6 @@ import {
   resumeDefinition,
   updateDefinition,
 } from '../../store/schedules/definitions.ts'
-import { runDefinition } from '../../store/schedules/run-definition.ts'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { BY, content } from '../../testing/nodes/ticker.ts'
 import { ENGINES } from '../../testing/services/services.ts'

@@ -6,7 +6,7 @@ import { decodePlace } from '../../contract/events.ts'
 import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import { createServices } from '../../services/index.ts'
-import { FIRST_EVENT } from '../../store/events/walk-events.ts'
+import { FIRST_EVENT } from '../../store/events/all-events.ts'
 import type { Store } from '../../store/port.ts'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import {

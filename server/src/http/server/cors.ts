@@ -1,5 +1,5 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
-import type { AllowedOrigins } from '../../core/node/allowed-origins.ts'
+import type { AllowedOrigins } from '../../core/node/addresses.ts'
 
 const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE'
 /** The headers that scripts of another origin may read. */

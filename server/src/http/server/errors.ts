@@ -2,10 +2,9 @@ import { ERRORS, type ErrorBody, type ErrorCode, IchidoError } from '@ichido/sdk
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { FastifyRouteSchemaDef, FastifySchemaCompiler } from 'fastify/types/schema.js'
 import { z } from 'zod'
-import { clip } from '../../core/json/clip.ts'
 import { describeProblem } from '../../core/json/problem.ts'
-import { BadValue, StoreUnavailable } from '../../core/node/store-errors.ts'
-import { StoreFull } from '../../core/node/store-full.ts'
+import { clip } from '../../core/json/text.ts'
+import { BadValue, StoreFull, StoreUnavailable } from '../../core/node/store-errors.ts'
 import { BODY_BYTES_MAX } from './body-limits.ts'
 
 export const JSON_TYPE = 'application/json; charset=utf-8'

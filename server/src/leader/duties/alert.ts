@@ -1,11 +1,17 @@
-import { type Turned, turnAlerts } from '../../store/system/alerts.ts'
-import type { Term } from '../../store/system/leadership.ts'
-import { lookAtCredentials } from './alerts/credentials.ts'
-import { lookAtDisks } from './alerts/disks.ts'
-import type { AlertOptions, Look, Rule } from './alerts/look.ts'
-import { lookForLateLoops } from './alerts/loop-late.ts'
-import { lookAtQueues } from './alerts/queues.ts'
-import { lookForOverdueSchedules } from './alerts/schedule-overdue.ts'
+import type { FullDisks } from '../../services/system/alerts.ts'
+import type { Store } from '../../store/port.ts'
+import { recordAlerts, type Turned, turnAlerts } from '../../store/system/alerts.ts'
+import type { Term } from '../../store/system/term.ts'
+import {
+  type AlertOptions,
+  type Look,
+  lookAtCredentials,
+  lookAtDisks,
+  lookAtQueues,
+  lookForLateLoops,
+  lookForOverdueSchedules,
+  type Rule,
+} from './alerts/state.ts'
 import { lookAtCounts } from './alerts/windowed.ts'
 
 const DAY_MS = 24 * 3_600_000
@@ -19,12 +25,12 @@ const RULES: readonly Rule[] = [
   lookAtCredentials,
 ]
 
-/** An alert that was opened or closed just now. */
+/** An alert that was just opened or closed. */
 export type AlertChange = Turned['opened' | 'closed'][number] & { open: boolean }
 
 /**
- * Opens an alert for what is not as it should be, and closes it when that is over. A rule answers only with changes, so
- * that a tick is bounded however much is wrong; the unique index keeps it to one open alert for a rule and its subject.
+ * Opens alerts for problems, and closes them when the problems are over. A rule returns only changes, so a tick is
+ * bounded however many problems there are. A unique index allows one open alert for a rule and subject.
  */
 export function createAlert(
   options: AlertOptions & { onAlert(change: AlertChange): void },
@@ -36,7 +42,7 @@ export function createAlert(
     const looks: Look[] = []
     const failures: unknown[] = []
     for (const rule of RULES) {
-      // One that fails does not hold up the others.
+      // A rule that fails does not delay the others.
       await rule(options, batchMax).then(
         (look) => looks.push(look),
         (error: unknown) => failures.push(error),
@@ -51,5 +57,28 @@ export function createAlert(
     for (const alert of closed) onAlert({ ...alert, open: false })
     if (failures.length > 0) throw failures[0]
     return [opened.length, closed.length, removed].includes(batchMax) ? 0 : null
+  }
+}
+
+interface RecordFullOptions {
+  store: Store
+  fullDisks: FullDisks
+}
+
+/** Stores the alerts of full disks once they have space again. Until then they are in this node's memory. */
+export function createRecordFull({ store, fullDisks }: RecordFullOptions, term: Term): () => Promise<null> {
+  return async () => {
+    const times = fullDisks.ended
+    if (times.length === 0) return null
+    const alerts = times.map(({ alertId, place, message, beganAtMs, endedAtMs }) => ({
+      alertId,
+      rule: 'store_full' as const,
+      subject: place,
+      message,
+      openedAtMs: beganAtMs,
+      closedAtMs: endedAtMs,
+    }))
+    if (await store.write(recordAlerts(term, alerts))) fullDisks.recorded(times)
+    return null
   }
 }

@@ -8,13 +8,13 @@ import type { Leading } from '../election/elect.ts'
 
 const DAY_MS = 24 * 3600 * 1000
 const PART = { chunksMax: 100, bytesMax: 1024 * 1024 }
-/** Of the places to look for files that nobody needs; at a turn a minute all are seen in an hour. */
+/** Subfolders that a turn checks for unneeded files. With a turn a minute all are checked in an hour. */
 const SHARDS_PER_TURN = 4
 const LOOKUP_MAX = 500
-/** Longer than anybody takes from putting a file in its place to naming it. */
+/** A file is older than this only if it will never be named. */
 const STRAY_AGE_MS = DAY_MS
 
-export interface ArchiveOptions {
+interface ArchiveOptions {
   world: Pick<World, 'uuid'>
   store: Store
   logArchive: LogArchive
@@ -22,7 +22,7 @@ export interface ArchiveOptions {
   meter: Pick<Meter, 'logArchived'>
 }
 
-/** Moves the logs of runs that ended long ago from the store to files, and removes files that no log is in. */
+/** Moves logs of runs that ended long ago from the store to files, and removes unneeded files. */
 export function createArchive(options: ArchiveOptions, leading: Leading): () => Promise<number | null> {
   const { store, settings } = options
   const tidy = createTidyLogs(options, leading)
@@ -33,7 +33,7 @@ export function createArchive(options: ArchiveOptions, leading: Leading): () => 
     const failures: unknown[] = []
     for (const runId of due) {
       if (!leading.trusted()) return null
-      // One that cannot be archived does not hold up the others.
+      // A log that cannot be archived does not delay the others.
       await archiveRun(options, leading, runId).catch((error: unknown) => failures.push(error))
     }
     await tidy()
@@ -43,8 +43,8 @@ export function createArchive(options: ArchiveOptions, leading: Leading): () => 
 }
 
 /**
- * The file is on disk for good before the store names it, and the chunks go in the same transaction. Before that a crash
- * leaves a file that nobody names, and the next turn writes another one.
+ * The file is durable before the store names it, and the chunks are removed in the same transaction. A crash before
+ * that leaves an unnamed file, and the next turn writes another.
  */
 async function archiveRun({ world, store, logArchive, meter }: ArchiveOptions, leading: Leading, runId: string) {
   const file: LogFile = { runId, fileId: world.uuid() }
@@ -55,7 +55,7 @@ async function archiveRun({ world, store, logArchive, meter }: ArchiveOptions, l
   }
 }
 
-/** All that a run wrote, a bounded part at a time. */
+/** Reads the log of a run in bounded parts. */
 class StoredLog implements AsyncIterable<ArchivedChunk> {
   lastN = -1
   bytes = 0
@@ -82,8 +82,8 @@ class StoredLog implements AsyncIterable<ArchivedChunk> {
 }
 
 /**
- * Removes files of runs that have no log any more, and after a day files that no log is in. An id of a file is used once, so
- * that what nobody has named for so long nobody ever will.
+ * Removes files of runs without a log, and files that no log has named for a day. A file's id is used once, so an old
+ * unnamed file will never be named.
  */
 function createTidyLogs({ store, logArchive }: ArchiveOptions, leading: Leading): () => Promise<void> {
   let shard = 0

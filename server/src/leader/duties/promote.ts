@@ -4,14 +4,14 @@ import type { Settings } from '../../services/system/settings.ts'
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import type { Store } from '../../store/port.ts'
 
-export interface PromoteOptions {
+interface PromoteOptions {
   store: Store
   bus: Bus
   fairTags: Pick<FairTags, 'tagsFor'>
   settings: Settings
 }
 
-/** Lets delayed runs into the queue when their time has come. Any node may do it, also several at once. */
+/** Moves delayed runs into their queues when they are due. Any node may do it, and several at once do no harm. */
 export function createPromote({ store, bus, fairTags, settings }: PromoteOptions): () => Promise<number | null> {
   return async () => {
     const batchMax = settings.get('promote_batch_max')

@@ -8,12 +8,12 @@ import { readClock } from '../../store/system/leadership.ts'
 import type { ClockWatch } from '../election/clock-watch.ts'
 import type { Leading } from '../election/elect.ts'
 
-/** Runs whose end is awaited at the same time; those beyond it have their turn later. */
+/** At most this many runs are waited for at a time. */
 const WAITING_MAX = 10_000
-/** Leases that lapse one after the other are looked at together. */
+/** Leases that expire shortly after each other are handled together. */
 const PAUSE_MIN_MS = 100
 
-export interface ReapOptions {
+interface ReapOptions {
   world: World
   store: Store
   bus: Bus
@@ -24,25 +24,25 @@ export interface ReapOptions {
 }
 
 /**
- * Hands on the work of workers that are gone, for one term. A run is not ended before this leader itself, by a clock of its
- * own that only goes forward, has waited the whole continuation time: by then the worker has stopped. What a leader before
- * has waited, or a clock has jumped, does not count.
+ * Takes runs from lost workers, for one term. A run ends only after this leader itself has waited the whole
+ * continuation time on its monotonic clock: by then the worker has stopped. The wait of an earlier leader and jumps of
+ * a clock do not count.
  */
 export function createReap(options: ReapOptions): () => Promise<number | null> {
   const { world, store, bus, clock, leading, settings } = options
-  /** Since when each was waited for, by what was seen of it. */
+  /** When the wait for each mark began. */
   let since = new Map<string, number>()
 
-  /** How long is still to be waited for each mark of each run. */
+  /** The time that is left to wait for each mark of each run. */
   function wait(waiting: readonly PendingExpiry[]): Waited[] {
-    // After they were read: the wait begins no earlier than it was written.
+    // The runs were read before, so the wait begins no earlier than the mark.
     const nowMs = world.monotonic()
     const before = since
     since = new Map()
     return waiting.map((one) => {
       const leftMs = (why: string, at: number | null) => {
         if (at === null) return null
-        // A heartbeat and a lapse later the deadline is another one, and so is the wait.
+        // After a heartbeat and another expiry the deadline differs, and a new wait begins.
         const mark = `${one.runId}/${one.version}/${why}/${at}`
         const markedMs = before.get(mark) ?? nowMs
         since.set(mark, markedMs)
@@ -81,7 +81,7 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
     const batch = due.slice(0, batchMax).map((one) => ({ ...one, nextRunId: world.uuid(), random: world.random() }))
     if (batch.length > 0 && leading.trusted()) tell(await store.write(expireBatch(leading, batch)))
     if (review.full || due.length > batchMax) return 0
-    // What is due and was passed over, because somebody has it locked or the clock is not believed, has time.
+    // A due run that was skipped, because it is locked or the clock jumped, waits for the next turn.
     const marks = waited.flatMap(({ deadlineLeftMs, cancelLeftMs }) => [deadlineLeftMs, cancelLeftMs])
     const soonest = Math.min(...[...marks, review.nextLapseMs].flatMap((ms) => (ms !== null && ms > 0 ? [ms] : [])))
     return Number.isFinite(soonest) ? Math.max(PAUSE_MIN_MS, soonest + 1) : null
@@ -90,12 +90,15 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
 
 interface Waited {
   one: PendingExpiry
-  /** Of its worker's word, and of its cancellation; null: not waited for. */
+  /** The time left to wait for the worker, and for the cancellation; null: no wait. */
   deadlineLeftMs: number | null
   cancelLeftMs: number | null
 }
 
-/** With the marks alone whose own wait is over: a heartbeat that comes now is not overruled by a cancel that is young. */
+/**
+ * Keeps only the marks whose own wait is over, so that a recent cancel request does not overrule a heartbeat that
+ * arrives now.
+ */
 function dueOf({ one, deadlineLeftMs, cancelLeftMs }: Waited): PendingExpiry[] {
   const isOver = (ms: number | null) => ms !== null && ms <= 0
   if (!isOver(deadlineLeftMs) && !isOver(cancelLeftMs)) return []

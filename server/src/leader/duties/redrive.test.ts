@@ -2,8 +2,13 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
-import { abortRedrive, countMatching, type Redrive, runningRedrives } from '../../store/dead-letters/redrive.ts'
-import { stepRedrive } from '../../store/dead-letters/redrive-step.ts'
+import {
+  abortRedrive,
+  countMatching,
+  type Redrive,
+  runningRedrives,
+  stepRedrive,
+} from '../../store/dead-letters/redrive.ts'
 import type { Command, Store } from '../../store/port.ts'
 import {
   begin,

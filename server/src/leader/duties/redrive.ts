@@ -3,13 +3,12 @@ import type { Bus } from '../../bus/port.ts'
 import type { FairTags } from '../../services/leasing/fair-tags.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
-import { runningRedrives } from '../../store/dead-letters/redrive.ts'
-import { stepRedrive } from '../../store/dead-letters/redrive-step.ts'
+import { runningRedrives, stepRedrive } from '../../store/dead-letters/redrive.ts'
 import type { Store } from '../../store/port.ts'
-import type { Term } from '../../store/system/leadership.ts'
+import type { Term } from '../../store/system/term.ts'
 
 const REDRIVES_MAX = 100
-/** No step waits longer for its turn than this; a clock that was set back must not hold up a redrive for as long. */
+/** A step waits at most this long, so that a clock that was set back does not stop a redrive. */
 const PAUSE_MAX_MS = 2_000
 
 interface RedriveOptions {
@@ -21,7 +20,7 @@ interface RedriveOptions {
   fairTags: Pick<FairTags, 'tagsFor'>
 }
 
-/** Goes on with every redrive that runs, one bounded step of each in turn. Two nodes at it at once would not harm. */
+/** Continues every running redrive by one bounded step. Two nodes at once would do no harm. */
 export function createRedrive(
   { world, store, bus, meter, settings, fairTags }: RedriveOptions,
   term: Term,
@@ -41,7 +40,7 @@ export function createRedrive(
     const running = await store.read(runningRedrives(REDRIVES_MAX))
     const due = running.filter(({ inMs }) => inMs <= 0 || inMs > PAUSE_MAX_MS)
     const failures: unknown[] = []
-    // One that fails, for a user who is held up, does not hold up the others.
+    // A redrive that fails, for example on a locked user, does not delay the others.
     for (const { redriveId, version } of due) await step(redriveId, version).catch((error) => failures.push(error))
     if (failures.length > 0) throw failures[0]
     if (due.length > 0) return 0

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
+import { FIRST_EVENT } from '../../store/events/all-events.ts'
 import { beginWatermark, moveWatermark } from '../../store/events/relay.ts'
-import { FIRST_EVENT } from '../../store/events/walk-events.ts'
 import { seize, trusting } from '../../testing/nodes/reaper.ts'
 import { anEvent, RedisScene, type TestRedis, testRedis } from '../../testing/nodes/redis.ts'
 import { beginPublishing } from '../../testing/services/publishing.ts'

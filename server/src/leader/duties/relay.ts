@@ -1,26 +1,25 @@
 import type { Relay } from '../../bus/port.ts'
 import type { Settings } from '../../services/system/settings.ts'
-import { findEventNames, findNamed } from '../../store/events/all-events.ts'
+import { FIRST_EVENT, findEventNames, findLastPlace, findNamed } from '../../store/events/all-events.ts'
 import { beginWatermark, moveWatermark, type Watermark } from '../../store/events/relay.ts'
-import { FIRST_EVENT, findLastPlace } from '../../store/events/walk-events.ts'
 import type { Store } from '../../store/port.ts'
 import { readClock } from '../../store/system/leadership.ts'
 import type { Leading } from '../election/elect.ts'
 
-export interface RelayOptions {
+interface RelayOptions {
   store: Store
   relay: Relay
   settings: Settings
 }
 
-/** Events of one read; each has up to 64 KiB. */
+/** Events of one read. Each has up to 64 KiB. */
 const READ_MAX = 500
-/** In the time that a state is kept. */
+/** Checkpoints during the lifetime of a state. */
 const CHECKPOINTS = 10
 
 /**
- * Takes to Redis what nodes did not: they died before they could, Redis was away, too much came at once, or, of lifecycle
- * events, nobody does it but the leader. Each event is offered; those with a mark are there already.
+ * Relays the events that nodes did not: they died, Redis was unreachable, or there were too many events. Only the
+ * leader relays lifecycle events. Every event is offered, and Redis skips those with a mark.
  */
 export function createRelay({ store, relay, settings }: RelayOptions, leading: Leading): () => Promise<number | null> {
   let mark: Watermark | null = null
@@ -35,12 +34,12 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
   }
 
   /**
-   * A Redis that evicts loses something again while it is given what it lost, so it is given everything at most once in the
-   * time that a state is kept.
+   * A Redis that evicts loses keys while the events are sent again. So it gets everything at most once in the lifetime
+   * of a state.
    */
   const isSpared = async (nowMs: number) => nowMs - rewoundAtMs < stateTtlMs() && (await relay.evicts())
 
-  /** Redis has lost what it had: all that may be a state there is offered again. */
+  /** Redis lost its data: all events that may be a state are offered again. */
   async function rewind({ place, checkpoints }: Watermark, nowMs: number): Promise<boolean> {
     const since = checkpoints.findLast(({ atMs }) => atMs < nowMs - stateTtlMs()) ?? checkpoints[0]
     const from = since === undefined || since.tx > place.tx ? place : { ...FIRST_EVENT, tx: since.tx }
@@ -60,10 +59,10 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
 
   return async () => {
     const found = await relay.look()
-    // The relay tells of it by itself; what is left waits in the store.
+    // The relay reports the trouble itself, and the events wait in the store.
     if (found === 'away' || found === 'full') return null
     if (mark === null) {
-      // Another leader may have found Redis empty, and this node have heard nothing of it.
+      // Another leader may have found Redis empty without this node's knowledge.
       relay.forget()
       mark = await store.write(beginWatermark())
     }
@@ -80,7 +79,7 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
     }
     const batch = await store.write(findEventNames(mark.place, settings.get('relay_batch_max'), passed))
     if (batch === null) {
-      // The store is another one than the watermark is of.
+      // The watermark belongs to another store.
       relay.forget()
       await keep({ place: await store.write(findLastPlace()), checkpoints: [] })
       return null
@@ -90,11 +89,11 @@ export function createRelay({ store, relay, settings }: RelayOptions, leading: L
       await relay.sweep(await store.write(findNamed(missing.slice(i, i + READ_MAX))), nowMs)
     }
     const next = withCheckpoint({ place: batch.next, checkpoints: mark.checkpoints }, nowMs)
-    // It may have gone away while it was believed to have what was passed over.
+    // Redis may have lost the events that were passed over.
     if (passesOver && (await relay.look()) !== 'ready') return null
     const isNews = batch.events.length > 0 || passesOver || next.checkpoints !== mark.checkpoints
     mark = next
-    // Without events the place moves with every transaction: that alone is not worth one more.
+    // Every transaction moves the place. Without events it is not worth another transaction to store it.
     if (isNews && !(await keep(next))) return null
     return batch.caughtUp ? null : 0
   }

@@ -1,16 +1,15 @@
 import type { World } from '@ichido/sdk/world'
 import type { SettingName } from '../../core/limits/settings.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import { removeQueueTimes } from '../../store/leasing/fair-tags.ts'
 import { removeNames } from '../../store/limits/user-names.ts'
 import type { Store } from '../../store/port.ts'
 import { removeExpiredKeys } from '../../store/submission/keys.ts'
-import type { Term } from '../../store/system/leadership.ts'
 import { removeMinuteCounts } from '../../store/system/minute-counts.ts'
 import {
   type Ages,
-  FIRST_JOB,
   findDueEvents,
   findDueJobs,
   findDueLetters,
@@ -23,9 +22,10 @@ import {
   removeReservations,
   removeTriggers,
 } from '../../store/system/retention.ts'
+import type { Term } from '../../store/system/term.ts'
 import { minuteCountsMs } from './alerts/windowed.ts'
 
-export interface RetainOptions {
+interface RetainOptions {
   world: Pick<World, 'monotonic'>
   store: Store
   settings: Settings
@@ -33,13 +33,13 @@ export interface RetainOptions {
 }
 
 const DAY_MS = 24 * 3_600_000
-/** Between two batches of a backlog: the disk is everybody's. */
+/** The pause between two batches of a backlog, because other work needs the disk, too. */
 const PACE_MS = 20
-const FIRST_LETTER: LetterPlace = { deadAtMs: 0, jobId: FIRST_JOB }
+const FIRST_LETTER: LetterPlace = { deadAtMs: 0, jobId: FIRST_ID }
 
 /**
- * Removes what is past its retention, one bounded batch of each sort in turn. Where a walk has got to is known for as long as
- * this node leads; the next leader begins anew.
+ * Removes data whose retention has ended, one bounded batch of each kind in turn. The places of the walks are in
+ * memory, so a new leader starts again.
  */
 export function createRetain(options: RetainOptions, term: Term): () => Promise<number | null> {
   const { world, store, settings, meter } = options
@@ -48,14 +48,14 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
   let behindSinceMs: number | null = null
 
   const batchMax = () => settings.get('retain_batch_max')
-  /** Null: for ever. */
+  /** Null means for ever. */
   const age = (name: SettingName, unitMs: number) => Math.ceil(settings.get(name) * unitMs) || null
   const ages = (): Ages => ({
     jobMs: age('job_retention_seconds', 1000),
     letterMs: age('dead_letter_retention_seconds', 1000),
   })
 
-  /** Each answers whether more may be left. */
+  /** Each step returns true if more may be left. */
   const steps: (() => Promise<boolean>)[] = [
     () => inBatches('idempotency_keys', 1, (_, max) => removeExpiredKeys(term, max)),
     () =>
@@ -86,14 +86,14 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     return removed === max
   }
 
-  /** One page further, or from the beginning once the end is reached. */
+  /** Walks one page further, and starts again after the end. */
   async function walk(
     name: string,
     find: (after: string, max: number) => Promise<Page>,
     remove: (due: string[]) => Promise<boolean>,
   ): Promise<boolean> {
-    const page = await find(places.get(name) ?? FIRST_JOB, batchMax())
-    // What could not go at once is found again.
+    const page = await find(places.get(name) ?? FIRST_ID, batchMax())
+    // Jobs that were not removed completely are found again.
     if (await remove(page.due)) return true
     if (page.next === null) places.delete(name)
     else places.set(name, page.next)
@@ -152,7 +152,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     let more = false
     const failures: unknown[] = []
     for (const step of steps) {
-      // One that fails does not hold up the others.
+      // A step that fails does not delay the others.
       if (await step().catch((error: unknown) => failures.push(error) === 0)) more = true
     }
     if (failures.length > 0) throw failures[0]

@@ -1,24 +1,29 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../../bus/port.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
+import { ticksBetween } from '../../core/schedule/schedule.ts'
 import { planTicks } from '../../core/schedule/ticks.ts'
 import type { FairTags } from '../../services/leasing/fair-tags.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import type { Store } from '../../store/port.ts'
+import { type RunningBackfill, runningBackfills, stepBackfill } from '../../store/schedules/backfills.ts'
 import {
   type DueDefinition,
   findDue,
   findNextTick,
+  findWaitingTicks,
   makeTicks,
   type Planned,
   type Tick,
+  tryWaitingTicks,
 } from '../../store/schedules/ticks.ts'
-import { findWaitingTicks, tryWaitingTicks } from '../../store/schedules/waiting-ticks.ts'
-import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from '../election/batches.ts'
+import type { Term } from '../../store/system/term.ts'
+import { BATCH_CHARS_MAX, eachByItself, wakeQueues } from '../election/batches.ts'
 import type { ClockWatch } from '../election/clock-watch.ts'
 import type { Leading } from '../election/elect.ts'
 
-export interface ScheduleOptions {
+interface ScheduleOptions {
   world: World
   store: Store
   bus: Bus
@@ -29,13 +34,13 @@ export interface ScheduleOptions {
   onTrouble(where: string, error: unknown): void
 }
 
-/** Makes the jobs of the ticks that are due, and of those that waited, for one term; a bounded batch at a time. */
+/** Makes the jobs of due and of waiting ticks, for one term, in bounded batches. */
 export function createSchedule(options: ScheduleOptions, leading: Leading): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags, clock, onTrouble } = options
   const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
-  /** Definitions with ticks that wait have their turns in the order of ids. */
-  let tried = FIRST
-  /** Definitions whose rule cannot be read, and was complained about. */
+  /** Definitions with waiting ticks take turns in the order of their ids. */
+  let tried = FIRST_ID
+  /** Definitions whose rule cannot be read, and that were reported. */
   const unreadable = new Set<string>()
 
   function tell(ticks: readonly Tick[]): void {
@@ -48,14 +53,14 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     try {
       return [{ definition, dueAtMs, plan: planTicks(schedule, { dueAtMs, ...lateness }) }]
     } catch (error) {
-      // A time zone that this node does not know must not hold up the others. It is overdue, until a node knows it.
+      // An unknown time zone must not delay other definitions. This one stays overdue until a node knows the zone.
       if (!unreadable.has(definition.id)) onTrouble(`schedule of ${definition.name}`, error)
       unreadable.add(definition.id)
       return []
     }
   }
 
-  /** A user with limits whose row somebody has locked must not hold up all others. */
+  /** A locked user must not delay all others. */
   const make = (planned: readonly Planned[]): Promise<Tick[]> =>
     eachByItself(
       { attempt: (some) => store.write(makeTicks(leading, some, maker)), leading, onTrouble },
@@ -63,12 +68,12 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
       ({ definition }) => `schedules of ${definition.userId}`,
     )
 
-  /** Whether there is more to do at once. */
+  /** Returns true if there is more to do at once. */
   async function tryWaiting(batchMax: number): Promise<boolean> {
     const found = await store.read(findWaitingTicks(tried, batchMax))
     const waiting = fitting(found)
     const more = found.length === batchMax || waiting.length < found.length
-    tried = more ? (waiting.at(-1)?.definitionId ?? FIRST) : FIRST
+    tried = more ? (waiting.at(-1)?.definitionId ?? FIRST_ID) : FIRST_ID
     if (waiting.length === 0) return false
     const made = await store.write(tryWaitingTicks(leading, waiting, maker))
     tell(made)
@@ -77,7 +82,7 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
 
   return async () => {
     const batchMax = settings.get('schedule_batch_max')
-    // They were due before anything that is due now.
+    // Waiting ticks were due earlier.
     const moreWaits = await tryWaiting(batchMax).catch((error: unknown) => {
       onTrouble('ticks that wait', error)
       return false
@@ -90,25 +95,72 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     )
     const made = await make(planned)
     tell(made)
-    // What is due and was passed over, because somebody has it locked or it was changed, has its turn after the interval.
+    // A due definition that was skipped, because it is locked or changed, gets its turn after the interval.
     if (moreWaits || made.length > 0) return 0
     const nextInMs = await store.read(findNextTick())
     return nextInMs !== null && nextInMs > 0 ? nextInMs : null
   }
 }
 
-/** Of a batch each definition has its share of ticks, and of bytes. */
+/** Each definition gets its share of the batch: ticks and bytes. */
 function shares(definitions: readonly DueDefinition[], batchMax: number): { one: DueDefinition; max: number }[] {
   const some = fitting(definitions)
   const most = (payloadChars: number) => Math.min(batchMax, BATCH_CHARS_MAX / payloadChars) / some.length
   return some.map((one) => ({ one, max: Math.max(1, Math.floor(most(one.payloadChars))) }))
 }
 
-/** Those at the beginning, at least one; the others have their turn next. */
+/** Takes definitions that fit into a batch, at least one. The others are next. */
 function fitting<T extends { payloadChars: number }>(all: readonly T[]): T[] {
   let chars = 0
   return all.filter(({ payloadChars }, i) => {
     chars += payloadChars
     return i === 0 || chars <= BATCH_CHARS_MAX
   })
+}
+
+const BACKFILLS_MAX = 20
+
+interface BackfillOptions {
+  world: World
+  store: Store
+  bus: Bus
+  meter: Meter
+  settings: Settings
+  fairTags: Pick<FairTags, 'tagsFor'>
+}
+
+/** Continues every running backfill by one bounded step. */
+export function createBackfill(options: BackfillOptions, term: Term): () => Promise<number | null> {
+  const { world, store, bus, meter, settings, fairTags } = options
+  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
+  /** A backfill that waits for a quota or a job must not keep later ones from their turn. */
+  let after = FIRST_ID
+  /** True if one has moved since all had their last turn. */
+  let moved = false
+
+  async function step({ backfill, definition }: RunningBackfill): Promise<boolean> {
+    const { atMs, toMs, schedule } = backfill
+    const fitting = Math.max(1, Math.floor(BATCH_CHARS_MAX / (definition?.payload.length ?? 1)))
+    const max = Math.min(settings.get('schedule_batch_max'), fitting)
+    const ticks = definition === null ? [] : ticksBetween(schedule, atMs, toMs, max)
+    const { made, goesOn } = await store.write(stepBackfill(term, { backfill, definition, ticks }, maker))
+    for (const { outcome } of made) meter.ticked(outcome, null)
+    wakeQueues(bus, made)
+    return goesOn
+  }
+
+  return async () => {
+    const found = await store.read(runningBackfills(BACKFILLS_MAX, after))
+    const failures: unknown[] = []
+    for (const running of found) {
+      // A backfill that fails does not delay the others.
+      moved = (await step(running).catch((error: unknown) => failures.push(error) === 0)) || moved
+    }
+    const full = found.length === BACKFILLS_MAX
+    const more = full || moved
+    after = full ? (found.at(-1)?.backfill.backfillId ?? FIRST_ID) : FIRST_ID
+    moved = full && moved
+    if (failures.length > 0) throw failures[0]
+    return more ? 0 : null
+  }
 }

@@ -1,6 +1,7 @@
 import { type Blobs, SHARDS } from '../../blobs/port.ts'
 import type { Bus } from '../../bus/port.ts'
 import { isUuid } from '../../contract/common.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import {
@@ -12,8 +13,7 @@ import {
 } from '../../store/artifacts/tidy-artifacts.ts'
 import type { Store } from '../../store/port.ts'
 
-const FIRST = '00000000-0000-0000-0000-000000000000'
-/** Longer than anybody takes from putting a blob in its place to naming it. */
+/** A blob is older than this only if it will never be named. */
 const STRAY_AGE_MS = 24 * 3600 * 1000
 
 interface UploadOptions {
@@ -23,7 +23,10 @@ interface UploadOptions {
   settings: Settings
 }
 
-/** Cancels jobs whose artifacts do not come, and frees their slots. Any node may do it, also several at once. */
+/**
+ * Cancels jobs whose artifacts do not arrive, and frees their slots. Any node may do it, and several at once do no
+ * harm.
+ */
 export function createExpireUploads({ store, bus, meter, settings }: UploadOptions): () => Promise<number | null> {
   return async () => {
     const batchMax = settings.get('uploads_batch_max')
@@ -41,12 +44,12 @@ interface TidyOptions {
 }
 
 /**
- * Removes what nobody needs: uploads that were given up, blobs that no artifact names, and files that a node left behind
- * when it died between putting them in their place and naming them. A part of it each time, around and around.
+ * Removes abandoned uploads, blobs that no artifact names, and files of a node that died before it named them. Each
+ * turn checks a part.
  */
 export function createTidyArtifacts({ store, blobs, settings }: TidyOptions): () => Promise<number | null> {
   const batchMax = () => settings.get('artifacts_batch_max')
-  let after = FIRST
+  let after = FIRST_ID
   let shard = 0
 
   async function discardUploads(): Promise<void> {
@@ -59,7 +62,7 @@ export function createTidyArtifacts({ store, blobs, settings }: TidyOptions): ()
   async function removeUnnamed(): Promise<void> {
     const { removed, next } = await store.write(forgetUnnamedBlobs(after, batchMax()))
     for (const name of removed) await blobs.remove(name)
-    after = next ?? FIRST
+    after = next ?? FIRST_ID
   }
 
   async function removeStrays(): Promise<void> {

@@ -1,28 +1,27 @@
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../../bus/port.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import type { Limits } from '../../services/deps.ts'
 import type { FairTags } from '../../services/leasing/fair-tags.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
 import type { Store } from '../../store/port.ts'
 import {
+  dropWaitingTriggers,
   findUnprocessed,
+  findWaitingTriggers,
   type Made,
   type OnTopic,
   type Processed,
   processTriggers,
-  type Unprocessed,
-} from '../../store/triggers/process-triggers.ts'
-import {
-  dropWaitingTriggers,
-  findWaitingTriggers,
   tryWaitingTriggers,
+  type Unprocessed,
   type WaitingDefinition,
-} from '../../store/triggers/waiting-triggers.ts'
-import { BATCH_CHARS_MAX, eachByItself, FIRST, wakeQueues } from '../election/batches.ts'
+} from '../../store/triggers/process-triggers.ts'
+import { BATCH_CHARS_MAX, eachByItself, wakeQueues } from '../election/batches.ts'
 import type { Leading } from '../election/elect.ts'
 
-export interface TriggerOptions {
+interface TriggerOptions {
   world: World
   store: Store
   bus: Bus
@@ -33,23 +32,24 @@ export interface TriggerOptions {
   onTrouble(where: string, error: unknown): void
 }
 
-/** Makes the jobs of triggers, in the order of their arrival, for one term; a bounded batch at a time. */
+/** Makes the jobs of triggers in the order of their arrival, for one term, in bounded batches. */
 export function createTrigger(options: TriggerOptions, leading: Leading): () => Promise<number | null> {
   const { world, store, bus, meter, settings, limits, fairTags, onTrouble } = options
   const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
-  /** Definitions with triggers that wait have their turns in the order of ids. */
-  let tried = FIRST
+  /** Definitions with waiting triggers take turns in the order of their ids. */
+  let tried = FIRST_ID
 
   function tell(made: readonly Made[]): void {
     for (const { outcome } of made) meter.triggerDecided(outcome)
     wakeQueues(bus, made)
   }
 
-  /** Whether there is more to do at once. */
+  /** Returns true if there is more to do at once. */
   async function tryWaiting(max: number): Promise<boolean> {
     const found = await store.read(findWaitingTriggers(tried, max))
     const waiting = fitting(found)
-    tried = found.length === max || waiting.length < found.length ? (waiting.at(-1)?.definitionId ?? FIRST) : FIRST
+    tried =
+      found.length === max || waiting.length < found.length ? (waiting.at(-1)?.definitionId ?? FIRST_ID) : FIRST_ID
     let dropped = 0
     for (const { definitionId, userId } of waiting) {
       if (userId === null) dropped += await store.write(dropWaitingTriggers(leading, definitionId, max))
@@ -57,10 +57,10 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
     const live = waiting.filter(({ userId }) => userId !== null)
     const attempt = (some: readonly WaitingDefinition[]) =>
       store.write({ ...tryWaitingTriggers(leading, some, limits.payloadBytesMax, maker), failFastOnLock: true })
-    // A user with limits whose row somebody has locked must not hold up all others.
+    // A locked user must not delay all others.
     const made = await eachByItself({ attempt, leading, onTrouble }, live, ({ userId }) => `triggers of ${userId}`)
     tell(made)
-    return made.length > 0 || dropped > 0 || tried !== FIRST
+    return made.length > 0 || dropped > 0 || tried !== FIRST_ID
   }
 
   async function processNew(max: number): Promise<number> {
@@ -74,7 +74,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
       return store.write({ ...processTriggers(leading, batch, limits.payloadBytesMax, maker), failFastOnLock: true })
     }
     const done = await process(some, false).catch(async () => {
-      // A user or a definition that somebody has locked must not hold up all others.
+      // A locked user or definition must not delay all others.
       const results: Processed[] = []
       for (const [topic, own] of Map.groupBy(some, ({ topic }) => topic)) {
         if (!leading.trusted()) break
@@ -94,7 +94,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
 
   return async () => {
     const max = settings.get('trigger_batch_max')
-    // They came before anything that is new.
+    // Waiting triggers arrived earlier.
     const moreWaits = await tryWaiting(max).catch((error: unknown) => {
       onTrouble('triggers that wait', error)
       return false
@@ -103,7 +103,7 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
   }
 }
 
-/** Those at the beginning that make no more than so many jobs, and not too large ones; at least one. */
+/** Takes the first triggers that make at most `max` jobs and fit into a batch; at least one. */
 function bounded(triggers: readonly Unprocessed[], definitions: readonly OnTopic[], max: number): Unprocessed[] {
   const byTopic = Map.groupBy(definitions, ({ topic }) => topic)
   let [jobs, chars] = [0, 0]
@@ -115,7 +115,7 @@ function bounded(triggers: readonly Unprocessed[], definitions: readonly OnTopic
   })
 }
 
-/** Of each definition the triggers at the beginning, and the definitions at the beginning; at least one. */
+/** Takes the first triggers of the first definitions that fit into a batch; at least one. */
 function fitting(waiting: readonly WaitingDefinition[]): WaitingDefinition[] {
   let chars = 0
   return waiting.flatMap((definition) => {

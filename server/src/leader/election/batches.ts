@@ -1,14 +1,12 @@
 import type { Bus } from '../../bus/port.ts'
 import type { Leading } from './elect.ts'
 
-/** What the duties that make jobs have in common. */
+/** Shared by the duties that make jobs. */
 
-/** Payloads have up to 1 MB: a transaction beyond this gains nothing and holds its locks longer. */
+/** Payloads have up to 1 MB. A larger transaction gains nothing and holds its locks longer. */
 export const BATCH_CHARS_MAX = 4 * 1024 * 1024
-/** Before every id. */
-export const FIRST = '00000000-0000-0000-0000-000000000000'
 
-/** Those whose jobs a worker can have now. */
+/** Wakes the queues whose new jobs can be leased now. */
 export function wakeQueues(bus: Bus, made: readonly { wakes: string | null }[]): void {
   bus.wake([...new Set(made.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
 }
@@ -19,7 +17,9 @@ interface Attempt<T, R> {
   onTrouble(where: string, error: unknown): void
 }
 
-/** All at once; when that fails, each group by itself, so that one that cannot be carried out does not hold up the others. */
+/**
+ * Tries all at once. If that fails, it tries each group by itself, so that one failing group does not delay the others.
+ */
 export async function eachByItself<T, R>(
   { attempt, leading, onTrouble }: Attempt<T, R>,
   all: readonly T[],

@@ -1,12 +1,12 @@
 import type { World } from '@ichido/sdk/world'
 
-/** More than this between two looks is a jump; less is drift, or being set right by NTP. */
+/** A difference above this is a jump. A smaller one is drift, or a correction by NTP. */
 const JUMP_MS = 2_000
 
 /**
- * Watches the store's clock by this node's own, which only goes forward. Correctness never hangs on the store's clock, but
- * ten minutes that were never waited for must not end anybody's run either: after a jump, no span is believed that is
- * longer than the time since.
+ * Compares the store's clock with this node's monotonic clock. Correctness never depends on the store's clock, but a
+ * ten-minute jump must end no run either: after a jump, no time span counts that is longer than the time since the
+ * jump.
  */
 export class ClockWatch {
   readonly #world: World
@@ -28,7 +28,7 @@ export class ClockWatch {
     if (passedMs < least - JUMP_MS || passedMs > most + JUMP_MS) this.#jumpedMs = afterMs
   }
 
-  /** For how long the store's clock has gone evenly. */
+  /** How long the store's clock has run without a jump. */
   get evenMs(): number {
     return Math.min(Number.MAX_SAFE_INTEGER, Math.floor(this.#world.monotonic() - this.#jumpedMs))
   }

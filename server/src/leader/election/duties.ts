@@ -1,15 +1,13 @@
 import type { SettingName } from '../../core/limits/settings.ts'
 import type { Services } from '../../services/index.ts'
-import { type AlertChange, createAlert } from '../duties/alert.ts'
+import { type AlertChange, createAlert, createRecordFull } from '../duties/alert.ts'
 import { createArchive } from '../duties/archive.ts'
-import { createBackfill } from '../duties/backfill.ts'
 import { createPromote } from '../duties/promote.ts'
 import { createReap } from '../duties/reap.ts'
-import { createRecordFull } from '../duties/record-full.ts'
 import { createRedrive } from '../duties/redrive.ts'
 import { createRelay } from '../duties/relay.ts'
 import { createRetain } from '../duties/retain.ts'
-import { createSchedule } from '../duties/schedule.ts'
+import { createBackfill, createSchedule } from '../duties/schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from '../duties/tidy-artifacts.ts'
 import { createTrigger } from '../duties/trigger.ts'
 import type { ClockWatch } from './clock-watch.ts'
@@ -28,7 +26,7 @@ const dutyOf =
     tick,
   })
 
-/** What every node does: several at once do no harm. */
+/** The duties of every node. Several nodes at once do no harm. */
 export function nodeDuties(services: Services): Duty[] {
   const { deps, fairTags, evidence, minuteCounts } = services
   const { blobs } = deps
@@ -47,15 +45,15 @@ export function nodeDuties(services: Services): Duty[] {
   return duties
 }
 
-export interface LeaderSurroundings {
+interface LeaderSurroundings {
   clock: ClockWatch
-  /** All that run on this node. */
+  /** All loops of this node. */
   loops(): readonly Loop[]
   onTrouble(where: string, error: unknown): void
   onAlert(change: AlertChange): void
 }
 
-/** What the leader alone does, for one term. */
+/** The duties of the leader, for one term. */
 export function leaderDuties(services: Services, surroundings: LeaderSurroundings, leading: Leading): Duty[] {
   const { deps, fairTags } = services
   const { relay, logArchive, backups, settings } = deps
@@ -75,7 +73,7 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
   ]
   if (backups !== undefined) {
-    // The tick says when the next one is due. Off, it is asked again when a setting changes.
+    // The tick returns when the next backup is due. While backups are off, a change of settings wakes it.
     const intervalMs = () => Math.max(1, settings.get('backup_interval_seconds') || HOUR_SECONDS) * 1_000
     duties.push({ name: 'back-up', intervalMs, tick: () => services.backups.createIfDue() })
   }

@@ -2,37 +2,47 @@ import { sleep, type World } from '@ichido/sdk/world'
 import type { Bus, Topic } from '../../bus/port.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Store } from '../../store/port.ts'
-import { type LeadershipStatus, renewTerm, resignTerm, type Term, tryToLead } from '../../store/system/leadership.ts'
+import { type LeadershipStatus, renewTerm, resignTerm, tryToLead } from '../../store/system/leadership.ts'
+import type { Term } from '../../store/system/term.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import { Loop, type LoopOptions } from './loop.ts'
 
-/** A leader that is killed is missed after this long; a look a second and two for its open transaction come on top. */
+/**
+ * A killed leader loses its term after this time. Up to a second until the next look and two seconds for its open
+ * transaction are added.
+ */
 const TTL_MS = 5_000
-/** A folder has one process, which finds leadership vacant when it starts: renewing often would only wear its disk. */
+/**
+ * A folder has one process, which finds the leadership vacant when it starts. Frequent renewals would only wear the
+ * disk.
+ */
 const FOLDER_TTL_MS = 600_000
 const RENEWALS_IN_TTL = 3
 const LOOK_MS = 1_000
-/** Trust ends a little before the store lets somebody else in. */
+/** A leader stops trusting its term a little before the store lets another node lead. */
 const TRUST = 0.9
-/** Whoever cannot resign in time is missed after its time is up. */
+/** If resigning takes longer, the term simply expires. */
 const RESIGN_WITHIN_MS = 1_000
 
-/** A term of this node, and whether it may still act on it. The store's fence is what holds; this only spares the try. */
+/**
+ * A term of this node, and whether it may still act on it. The fence in the store guarantees this; `trusted` only saves
+ * futile attempts.
+ */
 export interface Leading extends Term {
   trusted(): boolean
 }
 
-/** This node has begun to lead; or it no longer does, and why. `epoch` is the one that it leads or led in. */
+/** This node begins to lead, or no longer leads, and why. `epoch` is the epoch that it leads or led in. */
 export type LeadershipChange = { leads: true; epoch: number } | { leads: false; epoch: number; why: WhyNot }
 
 type WhyNot = 'resigned' | 'term lapsed' | 'database restarted' | `epoch ${number} began`
 
 export interface Duty extends Pick<LoopOptions, 'name' | 'intervalMs' | 'tick'> {
-  /** Its next tick comes at once when this is told. */
+  /** This topic makes the next tick run at once. */
   wokenBy?: Topic
 }
 
-export interface ElectionOptions {
+interface ElectionOptions {
   world: World
   store: Store
   bus: Bus
@@ -40,11 +50,11 @@ export interface ElectionOptions {
   clock: ClockWatch
   onTrouble(name: string, error: unknown): void
   onChange(change: LeadershipChange): void
-  /** What this node does while it leads and trusts its term; made anew for every term. */
+  /** The duties while this node leads and trusts its term. They are created for each term. */
   duties(leading: Leading): Duty[]
 }
 
-/** Takes part in the election of the leader, and while this node is it, runs the leader's duties. */
+/** Takes part in the election, and runs the leader's duties while this node leads. */
 export class Election {
   readonly #options: ElectionOptions
   readonly #holder: string
@@ -53,10 +63,10 @@ export class Election {
   #unsubscribe = () => {}
   #term: Term | null = null
   #trustedUntilMs = 0
-  /** As the store last had it. */
+  /** The epoch and the server, as the store last reported them. */
   #epoch = 0
   #server = ''
-  /** In which this node was last said to lead. */
+  /** The epoch in which this node last reported to lead. */
   #ledEpoch: number | null = null
   #callOffLapse = () => {}
   #duties: Loop[] = []
@@ -79,12 +89,12 @@ export class Election {
     })
   }
 
-  /** The epoch that this node leads in; null while another one leads, or nobody. */
+  /** The epoch in which this node leads; null while it does not lead. */
   get epoch(): number | null {
     return this.#term?.epoch ?? null
   }
 
-  /** Those that run: the election's own, and while this node leads, its duties. */
+  /** The loop of the election, and the duties while this node leads. */
   get loops(): readonly Loop[] {
     return [this.#loop, ...this.#duties]
   }
@@ -96,7 +106,7 @@ export class Election {
     })
   }
 
-  /** Resigns, so that the next node need not wait for the time to run out. */
+  /** Resigns, so that the next node need not wait for the term to expire. */
   async stop(): Promise<void> {
     const { world, store, bus, onTrouble } = this.#options
     this.#unsubscribe()
@@ -118,13 +128,13 @@ export class Election {
   async #tick(): Promise<number | null> {
     const { world, store, clock } = this.#options
     const term = this.#term
-    // The time counts from when it was asked for: the answer may have been on its way for long.
+    // The term counts from when the renewal was sent, because the answer may be slow.
     const beganMs = world.monotonic()
     const standing = await store.write(
       term === null ? tryToLead(this.#holder, this.#ttlMs) : renewTerm(term, this.#ttlMs),
     )
     clock.observe(standing.nowMs, beganMs)
-    // A promoted replica may lack what the leader remembers: its duties begin anew, in the next epoch.
+    // A promoted replica may lack what the leader remembers, so its duties start again in the next epoch.
     const restarted = standing.held && term !== null && standing.server !== this.#server
     const held = standing.held && !restarted
     if (held) this.#trustedUntilMs = beganMs + this.#ttlMs * TRUST
@@ -139,8 +149,8 @@ export class Election {
   }
 
   /**
-   * Says whether this node leads, and why not if it did until now. Once its term is over without having been renewed it says so
-   * again by itself: no tick may come to its end by then.
+   * Reports whether this node leads, and why not if it led until now. When the term expires without a renewal, a timer
+   * reports it, because no tick may end by then.
    */
   #tell(whyNot: WhyNot): void {
     const { world, meter, onChange } = this.#options
@@ -167,7 +177,7 @@ export class Election {
     for (const duty of this.#duties) duty.start()
   }
 
-  /** What is under way is not waited for: it may hang on the store, and changes nothing any more. */
+  /** Running duties are not waited for: they may hang on the store, and the fence stops their writes. */
   #end(): void {
     this.#term = null
     for (const unsubscribe of this.#unsubscribeDuties.splice(0)) unsubscribe()

@@ -5,20 +5,20 @@ export interface LoopOptions {
   name: string
   world: World
   meter: Pick<Meter, 'looped'>
-  /** Asked before every wait: it is a setting. */
+  /** Read before every wait, because it is a setting. */
   intervalMs: () => number
-  /** Answers with how long to wait at most before the next tick; the interval, unless it says sooner. */
+  /** Returns the longest wait before the next tick; null: the interval. */
   tick(): Promise<number | null>
-  /** While it says no, ticks are passed over. */
+  /** Ticks are skipped while it returns false. */
   when?: () => boolean
   onTrouble(name: string, error: unknown): void
 }
 
-/** A loop that has not come to the end of a tick for so many intervals is late; not before a while, however short they are. */
+/** A loop that has not finished a tick for this many intervals is late, but not before LATE_MIN_MS. */
 const LATE_INTERVALS = 5
 const LATE_MIN_MS = 10_000
 
-/** The one shape of everything that runs by itself: a name, a tick, start and stop that can be called twice. */
+/** Every background task has this shape: a name, a tick, and start and stop that can be called twice. */
 export class Loop {
   readonly name: string
   readonly #options: LoopOptions
@@ -37,7 +37,7 @@ export class Loop {
     if (!this.#stopped) return
     this.#stopped = false
     this.#inTime()
-    // A tick that is still running from before the stop goes on to the next one by itself.
+    // A tick that still runs from before the stop schedules the next one itself.
     if (this.#running === null) this.#schedule(0)
   }
 
@@ -48,7 +48,7 @@ export class Loop {
     await this.#running
   }
 
-  /** The next tick comes at once, or right after the one that runs. */
+  /** Runs the next tick at once, or right after the current one. */
   hurry(): void {
     if (this.#running !== null) this.#hurried = true
     else if (this.#callOff !== null) {
@@ -57,7 +57,7 @@ export class Loop {
     }
   }
 
-  /** It runs, but its ticks fail, hang, or do not come. */
+  /** True if the loop runs, but its ticks fail, hang, or do not come. */
   get late(): boolean {
     return !this.#stopped && this.#options.world.monotonic() > this.#lateAtMs
   }

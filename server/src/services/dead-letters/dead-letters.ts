@@ -7,7 +7,7 @@ import {
   type Page,
 } from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
-import { clip } from '../../core/json/clip.ts'
+import { clip } from '../../core/json/text.ts'
 import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
 import { ARTIFACTS_PER_JOB_MAX } from '../../core/run/artifact.ts'
 import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts'

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { EVERY_EVENT } from '../../store/events/all-events.ts'
-import { FIRST_EVENT } from '../../store/events/walk-events.ts'
+import { EVERY_EVENT, FIRST_EVENT } from '../../store/events/all-events.ts'
 import { eachServices } from '../../testing/services/each-services.ts'
 import { thrownBy } from '../../testing/services/embedded.ts'
 import { sql, unique, until } from '../../testing/store/store.ts'

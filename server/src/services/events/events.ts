@@ -5,12 +5,16 @@ import { findJsonProblem } from '../../core/json/strict-json.ts'
 import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { BadValue } from '../../core/node/store-errors.ts'
 import { isFinal } from '../../core/run/run-state.ts'
-import { type EventFilter, findAllEvents, type PlacedEvent } from '../../store/events/all-events.ts'
-import { type EventRow, findEvents, findLatestState } from '../../store/events/events.ts'
-import { findCursorOfSeq } from '../../store/events/feeds.ts'
+import {
+  type EventFilter,
+  type EventPlace,
+  findAllEvents,
+  findLastPlace,
+  type PlacedEvent,
+} from '../../store/events/all-events.ts'
+import { type EventRow, findCursorOfSeq, findEvents, findLatestState } from '../../store/events/events.ts'
 import { type IngestOutcome, ingestEvents } from '../../store/events/ingest-events.ts'
 import { type PublishItem, type PublishOutcome, publishBatch } from '../../store/events/publish.ts'
-import { type EventPlace, findLastPlace } from '../../store/events/walk-events.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { iso, notFound, requireId } from '../answers.ts'
 import { Batcher } from '../batching/batcher.ts'
@@ -19,7 +23,7 @@ import { waitFor } from '../wait.ts'
 import { UNKNOWN_CURSOR } from './job-feed.ts'
 
 export type { EventFilter } from '../../store/events/all-events.ts'
-export { type EventPlace, FIRST_EVENT } from '../../store/events/walk-events.ts'
+export { type EventPlace, FIRST_EVENT } from '../../store/events/all-events.ts'
 
 export interface EventList {
   events: { place: EventPlace; shape: EventOfAllShape }[]

@@ -1,7 +1,7 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { isFinal } from '../../core/run/run-state.ts'
-import { findFeedEnds } from '../../store/events/feeds.ts'
+import { findFeedEnds } from '../../store/events/events.ts'
 import { notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import type { EventService } from './events.ts'

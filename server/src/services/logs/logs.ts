@@ -1,6 +1,6 @@
 import { IchidoError, type Page, type RunLogShape } from '@ichido/sdk/protocol'
 import type { Topic } from '../../bus/port.ts'
-import { storableText } from '../../core/json/storable-text.ts'
+import { storableText } from '../../core/json/text.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { LOG_START, type LogAmount, type LogChunk, type LogPlace, storeLogs } from '../../store/logs/run-logs.ts'

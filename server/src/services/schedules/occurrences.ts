@@ -14,9 +14,9 @@ import {
   findBackfill,
   listBackfills,
 } from '../../store/schedules/backfills.ts'
+import { runDefinition } from '../../store/schedules/definition-jobs.ts'
 import { findDefinitionNow } from '../../store/schedules/definitions.ts'
 import { findKnown, findOccurrences, type Occurrence, readScheduleCounts } from '../../store/schedules/occurrences.ts'
-import { runDefinition } from '../../store/schedules/run-definition.ts'
 import { pageOf } from '../../store/statement.ts'
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
 import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'

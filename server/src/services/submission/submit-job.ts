@@ -1,11 +1,10 @@
 import { IchidoError, type SubmitResponse } from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
-import { requestHash } from '../../core/keys/request-hash.ts'
+import { requestHash } from '../../core/keys/key.ts'
 import { toMicros } from '../../core/limits/quota.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { DEFAULT_UPLOAD_TTL_SECONDS } from '../../core/run/artifact.ts'
-import { fromBackoffShape } from '../../core/run/backoff.ts'
-import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, type JobPolicy } from '../../core/run/job.ts'
+import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, fromBackoffShape, type JobPolicy } from '../../core/run/job.ts'
 import type { Command } from '../../store/port.ts'
 import { rehearse } from '../../store/submission/rehearse.ts'
 import {

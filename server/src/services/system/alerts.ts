@@ -1,7 +1,7 @@
 import { ALERT_RULES, type AlertShape, type Page } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { Blobs, Receiving } from '../../blobs/port.ts'
-import { FULL_PLACES, type FullPlace, StoreFull } from '../../core/node/store-full.ts'
+import { FULL_PLACES, type FullPlace, StoreFull } from '../../core/node/store-errors.ts'
 import type { LogArchive } from '../../log-archive/port.ts'
 import type { Store } from '../../store/port.ts'
 import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../../store/system/alerts.ts'

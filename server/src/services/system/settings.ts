@@ -1,6 +1,7 @@
 import { IchidoError, type SettingShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../../bus/port.ts'
+import { nearest } from '../../core/json/text.ts'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import {
   type FixedSettings,
@@ -11,7 +12,6 @@ import {
   settingProblem,
   settingVariable,
 } from '../../core/limits/settings.ts'
-import { nearest } from '../../core/node/nearest.ts'
 import type { Store } from '../../store/port.ts'
 import { changeSetting, findSettings, type StoredSetting } from '../../store/system/settings.ts'
 import { isoOrNull } from '../answers.ts'

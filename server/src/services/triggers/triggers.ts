@@ -25,16 +25,16 @@ import {
   listTriggers,
   readTriggerCounts,
   readTriggerLedger,
+  recordTriggers,
   type TriggerCounts,
   type TriggerEntryRow,
   type TriggerOutcomeRow,
   type TriggerRows,
-} from '../../store/triggers/list-triggers.ts'
-import { recordTriggers } from '../../store/triggers/record-triggers.ts'
+} from '../../store/triggers/triggers.ts'
 import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 
-export type { TriggerCounts } from '../../store/triggers/list-triggers.ts'
+export type { TriggerCounts } from '../../store/triggers/triggers.ts'
 
 const HOOK_SECRET_BYTES = 32
 /** Operators and admins make hooks, so a hook can send the same triggers as they can. */

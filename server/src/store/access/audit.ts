@@ -1,26 +1,54 @@
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
-import { one, pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
-import { AUDIT_ROW, insertAudit, readAuditTime } from './audit.sql.ts'
+import { one, pageOf, query, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
 
-/** Who asks for a change, and the id of the entry that will tell of it, made before the transaction begins. */
+/**
+ * Records a change in the transaction that makes it. Inserting the same entry again, after an uncertain commit, adds
+ * nothing. Entries never change, and only retention removes them.
+ */
+const insertAudit = statement('insert_audit', {
+  params: { id: 'text', actor: 'text', action: 'text', subject: 'text', before: 'text?', after: 'text?' },
+  row: {},
+  sql: `INSERT INTO ichido.audit (id, actor, action, subject, before, after, created_at)
+    VALUES ($id, $actor, $action, $subject, $before, $after, now_ms()) ON CONFLICT (id) DO NOTHING`,
+})
+
+const readAuditTime = statement('read_audit_time', {
+  params: { id: 'text' },
+  row: { created_at: 'integer' },
+  sql: 'SELECT created_at FROM ichido.audit WHERE id = $id',
+})
+
+const json = { json: (value: unknown) => value } as const
+
+const AUDIT_ROW = {
+  id: 'text',
+  actor: 'text',
+  action: 'text',
+  subject: 'text',
+  before: json,
+  after: json,
+  created_at: 'integer',
+} as const
+
+/** Who asks for a change, and the id of its audit entry, which is made before the transaction begins. */
 export interface By {
   actor: string
   id: string
 }
 
-/** What a thing was and what it is now; null: there was none, or there is none any more. */
+/** The state before or after a change; null: it did not exist. */
 type Part = Readonly<Record<string, unknown>> | null
 
-/** One entry, in the transaction that makes the change. */
+/** Adds an entry, in the transaction of the change. */
 export function* record(by: By, action: string, subject: string, before: Part, after: Part): Work<void> {
   const json = (part: Part) => (part === null ? null : JSON.stringify(part))
   yield* query(insertAudit, { ...by, action, subject, before: json(before), after: json(after) })
 }
 
 /**
- * Whether an earlier try was committed unheard. Asked under the lock that the change is made under: by then that try has
- * ended. To change again would undo what somebody else has changed since.
+ * True if an earlier try was committed without our knowledge. Call it under the lock of the change: by then the earlier
+ * try has ended. A second change could undo a later change by another person.
  */
 export function* isRecorded(again: boolean, by: By): Work<boolean> {
   return again && (yield* one(readAuditTime, { id: by.id })) !== undefined
@@ -44,7 +72,7 @@ export interface AuditFilter {
   toMs: number | null
 }
 
-/** Newest first. What follows an entry that retention has removed meanwhile has gone with it. */
+/** Newest first. If retention removed the entry `after`, all later pages are gone, too. */
 export function listAudit(filter: AuditFilter, limit: number, after: string | null): Command<Listed<AuditEntry>> {
   return command('list_audit', function* work(): Work<Listed<AuditEntry>> {
     const params: SqlValue[] = []

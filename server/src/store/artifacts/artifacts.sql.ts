@@ -1,12 +1,12 @@
 import { ARTIFACT_STATES, HELD_MS } from '../../core/run/artifact.ts'
 import { RUN_STATES } from '../../core/run/run-state.ts'
-import { ARTIFACT_FREED } from '../limits/bytes.sql.ts'
+import { ARTIFACT_FREED } from '../limits/bytes.ts'
 import { statement } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
 /**
- * Locks are taken in this order: held run, run, artifact, blob. A blob row is locked before it is named, and before it is
- * looked at whether anybody names it, so that the last name cannot go while another one comes.
+ * Locks are taken in this order: held run, run, artifact, blob. A blob row is locked before an artifact names it, and
+ * before it is checked for names, so that a blob cannot get a name while it loses its last one.
  */
 
 const ROW = {
@@ -24,7 +24,7 @@ const ROW = {
 } as const
 const ARTIFACT = Object.keys(ROW).join(', ')
 
-/** Finds which contents the user has stored before. To know a hash gives no access to the content of another user. */
+/** Finds contents that the user has stored before. Knowing a hash gives no access to another user's content. */
 export const shareOwnBlobs = statement('share_own_blobs', {
   params: { user_id: 'text', sha256: 'text' },
   row: { user_id: 'text', sha256: 'text', blob_id: 'text', size_bytes: 'integer' },
@@ -73,7 +73,7 @@ export const insertHeldRuns = statement('insert_held_runs', {
     VALUES ($run_id, $job_id, $upload_ttl_ms, now_ms() + $upload_ttl_ms)`,
 })
 
-/** Does not find artifacts of a job whose result has outlived its queue's time. */
+/** Does not find artifacts of a job whose result has expired. */
 export const readArtifact = statement('read_artifact', {
   params: { artifact_id: 'text' },
   row: ROW,
@@ -131,7 +131,7 @@ export const lockArtifact = statement('lock_artifact', {
   sqlite: `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE id = $artifact_id`,
 })
 
-/** Content that is stored already keeps its blob. The answer names the blob that counts. */
+/** Content that exists keeps its blob. The row names the valid blob. */
 export const putBlob = statement('put_blob', {
   params: { blob_id: 'text', sha256: 'text', size_bytes: 'integer' },
   row: { blob_id: 'text' },
@@ -158,7 +158,7 @@ export const countAwaited = statement('count_awaited', {
   sql: `SELECT count(*) AS count FROM ichido.artifacts WHERE job_id = $job_id AND run_id IS NULL AND state = 'awaited'`,
 })
 
-/** The run is due at the time that its job asked for. The promoter then lets it in, as every delayed run. */
+/** The run is due at the time that its job asked for. The promoter then handles it as any delayed run. */
 export const releaseHeldRun = statement('release_held_run', {
   params: { run_id: 'text' },
   row: { queue: 'text' },
@@ -173,7 +173,7 @@ export const deleteHeldRuns = statement('delete_held_runs', {
   sqlite: 'DELETE FROM ichido.held_runs WHERE run_id = $run_id',
 })
 
-/** After a wait for the lock, a run whose upload went on meanwhile is not found. */
+/** Skips locked runs: their uploads go on. */
 export const lockOverdue = statement('lock_overdue', {
   params: { max: 'integer' },
   row: { run_id: 'text' },
@@ -199,7 +199,7 @@ export const cancelHeldRuns = statement('cancel_held_runs', {
     WHERE id = $run_id AND state = 'PENDING' AND run_at >= ${HELD_MS} RETURNING ${CANCELED.replaceAll('r.', '')}`,
 })
 
-/** Guards the holder, and keeps the run in its state while the worker's file is recorded. */
+/** Guards the holder, and keeps the run's state while the worker's file is recorded. */
 export const shareLeasedRun = statement('share_leased_run', {
   params: { run_id: 'text', worker_id: 'text', lease_id: 'text' },
   row: { job_id: 'text', user_id: 'text' },
@@ -252,7 +252,7 @@ export const findOutput = statement('find_output', {
   sql: `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE run_id = $run_id AND name = $name`,
 })
 
-/** Finds an artifact that was sent without a job and is ready. */
+/** Finds a complete artifact without a job. */
 export const findUnbound = statement('find_unbound', {
   params: { user_id: 'text', name: 'text', sha256: 'text?' },
   row: ROW,
@@ -260,7 +260,7 @@ export const findUnbound = statement('find_unbound', {
     WHERE user_id = $user_id AND name = $name AND sha256 = $sha256 AND state = 'ready' AND job_id IS NULL`,
 })
 
-/** A user has one unfinished upload of a name. */
+/** A user has at most one unfinished upload of a name. */
 export const openUnbound = statement('open_unbound', {
   params: {
     artifact_id: 'text',
@@ -286,7 +286,7 @@ export const renewArtifact = statement('renew_artifact', {
     WHERE id = $artifact_id AND state = 'awaited' RETURNING id`,
 })
 
-/** Finds abandoned uploads, and artifacts that were sent for jobs that never came. */
+/** Finds abandoned uploads, and artifacts that no job used. */
 export const readExpired = statement('read_expired', {
   params: { max: 'integer' },
   row: { id: 'text', user_id: 'text' },
@@ -329,7 +329,7 @@ export const deleteUnnamed = statement('delete_unnamed', {
       AND NOT EXISTS (SELECT 1 FROM ichido.artifacts a WHERE a.blob_id = blobs.blob_id) RETURNING blob_id, sha256`,
 })
 
-/** Finds the uploads that may still go on. */
+/** Finds uploads that may still continue. */
 export const readOpenUploads = statement('read_open_uploads', {
   params: { artifact_id: 'text' },
   row: { id: 'text' },

@@ -1,19 +1,20 @@
 import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/limits/quota.ts'
-import { type ArtifactState, OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
+import { type ArtifactState, hold, OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
-import { readLogOwner } from '../logs/run-logs.sql.ts'
+import { readLogOwner } from '../logs/run-logs.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
+import { each, exactlyOne, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './artifacts.sql.ts'
+import { insertHeldRuns, insertInputs, shareOwnBlobs } from './artifacts.sql.ts'
 
 export interface Artifact {
   artifactId: string
   jobId: string | null
-  /** The run that made it; null for what a job is given, and for what was sent without a job. */
+  /** The run that made it; null for inputs of a job, and for artifacts without a job. */
   runId: string | null
   userId: string
   name: string
-  /** As its sender or its job says; as it is, once it is ready. */
+  /** The expected hash; the actual one once the artifact is ready. */
   sha256: string | null
   sizeBytes: number | null
   blobId: string | null
@@ -22,14 +23,14 @@ export interface Artifact {
   expiresAtMs: number | null
 }
 
-/** Whose upload it is. */
+/** The owner of an upload. */
 export type UploadOwner =
   | { kind: 'input'; jobId: string }
   | { kind: 'output'; runId: string; workerId: string; leaseId: string }
   | { kind: 'unbound'; userId: string }
 
-export interface UploadWish {
-  /** For an artifact that has no row yet. */
+interface UploadWish {
+  /** The id for a new artifact. */
   artifactId: string
   name: string
   sha256: string | null
@@ -40,13 +41,16 @@ export interface UploadWish {
 type Full = { kind: 'refused'; reason: 'QUOTA_EXCEEDED'; refusal: BytesRefusal }
 
 export type OpenOutcome =
-  /** `quota`: what its user may still store; two uploads at once may both begin, and are counted when they are complete. */
+  /**
+   * `quota`: the bytes that the user may still store. Two uploads may both begin, and are counted when they are
+   * complete.
+   */
   | { kind: 'open'; artifact: Artifact; uploadTtlMs: number; quota: ByteQuota }
   | { kind: 'ready'; artifact: Artifact }
   | { kind: 'refused'; reason: 'NOT_FOUND' | 'ALREADY_ENDED' | 'LEASE_LOST' | 'TOO_MANY' }
   | Full
 
-/** Finds or makes the row that the bytes are for, and gives them time to come. */
+/** Finds or creates the row for the bytes, and starts their timeout. */
 export function openUpload(owner: UploadOwner, wish: UploadWish): Command<OpenOutcome> {
   return command('open_upload', function* work(): Work<OpenOutcome> {
     const userId = yield* userOf(owner)
@@ -58,7 +62,9 @@ export function openUpload(owner: UploadOwner, wish: UploadWish): Command<OpenOu
   })
 }
 
-/** Before anything is written. What is here already may be sent again, whatever is stored by now. */
+/**
+ * Checks the quota before anything is written. An artifact that is ready may be sent again, even if the quota is full.
+ */
 function* refuseUpload(owner: UploadOwner, wish: UploadWish, quota: ByteQuota): Work<BytesRefusal | null> {
   const { name, sha256, sizeBytes } = wish
   if (owner.kind === 'input') {
@@ -98,7 +104,10 @@ function shareLeasedRun({ runId, workerId, leaseId }: Extract<UploadOwner, { kin
 
 const NO_LIMIT: ByteQuota = { maxBytes: null, usedBytes: null }
 
-/** The user that stores the bytes; null if the job or the run does not exist. The user is locked before jobs and runs, as everywhere. */
+/**
+ * The user that stores the bytes; null if the job or the run does not exist. As everywhere, the user is locked before
+ * jobs and runs.
+ */
 function* userOf(owner: UploadOwner): Work<string | null> {
   if (owner.kind === 'unbound') return owner.userId
   const row =
@@ -122,7 +131,7 @@ function opened(row: ArtifactRow, uploadTtlMs: number): OpenOutcome {
   return { kind: 'open', artifact, uploadTtlMs, quota: NO_LIMIT }
 }
 
-/** A chunk has come. False: it need not go on, for nobody waits for it any more. */
+/** Extends the timeout after a chunk. False: the upload is no longer needed. */
 export function renewUpload(owner: UploadOwner, artifactId: string, uploadTtlMs: number): Command<boolean> {
   return command('renew_upload', function* work(): Work<boolean> {
     if (owner.kind === 'input') return (yield* one(sql.renewHeldRun, { job_id: owner.jobId })) !== undefined
@@ -140,14 +149,14 @@ export interface Stored {
 }
 
 export type CompleteOutcome =
-  /** `queue`: where a run was waiting for just this. */
+  /** `queue`: the queue of a run that waited only for this artifact. */
   | { kind: 'ready' | 'repeated'; artifact: Artifact; queue: string | null }
   | { kind: 'refused'; reason: 'ALREADY_ENDED' | 'LEASE_LOST' | 'OTHER_CONTENT' }
   | Full
 
 /**
- * The bytes are in their place: from now on the artifact is there, and if it was the last that its run waited for, the run
- * is let go in the same transaction. The blob of the answer need not be the caller's: the same content is kept once.
+ * The bytes are stored, so the artifact becomes ready. If it was the last that its run waited for, the run is released
+ * in the same transaction. The returned blob may be another one with the same content.
  */
 export function completeUpload(owner: UploadOwner, stored: Stored): Command<CompleteOutcome> {
   return command('complete_upload', function* work(): Work<CompleteOutcome> {
@@ -180,7 +189,10 @@ export function completeUpload(owner: UploadOwner, stored: Stored): Command<Comp
   })
 }
 
-/** Under the lock of the held run, whoever brings the last artifact sees that it is the last. */
+/**
+ * Releases the run after its last artifact. The lock of the held run makes sure that one upload sees that it is the
+ * last.
+ */
 function* letGo(runId: string, jobId: string): Work<string | null> {
   const { count } = yield* exactlyOne(sql.countAwaited, { job_id: jobId })
   if (count > 0) return null
@@ -224,4 +236,85 @@ function toArtifact(row: ArtifactRow): Artifact {
     createdAtMs: row.created_at,
     expiresAtMs: row.expires_at,
   }
+}
+
+/** The artifacts of a job, and the timeout of the next chunk. */
+export interface AwaitedArtifacts {
+  uploadTtlMs: number
+  list: readonly { artifactId: string; name: string; sha256: string | null; sizeBytes: number | null }[]
+}
+
+interface Item {
+  userId: string
+  artifacts?: AwaitedArtifacts | undefined
+}
+
+interface Admitted {
+  item: Item & { jobId: string; runId: string }
+  runAtMs: number
+}
+
+/**
+ * Records the artifacts of a submission's jobs, and holds the runs of jobs with missing artifacts. Content that the
+ * user sent before is available. It runs no statement if there are no artifacts.
+ */
+export function* awaitUploads<A extends Admitted>(admitted: A[], own: OwnBlobs): Work<A[]> {
+  const wanting = admitted.filter(({ item }) => item.artifacts !== undefined)
+  if (wanting.length === 0) return admitted
+  const inputs: ParamsOf<typeof insertInputs>[] = []
+  const held = new Map<Admitted, number>()
+  for (const one of wanting) {
+    const { jobId, userId, artifacts } = one.item
+    for (const { artifactId, name, sha256, sizeBytes } of artifacts?.list ?? []) {
+      const blob = fitting(own, userId, sha256, sizeBytes)
+      if (blob === undefined) held.set(one, artifacts?.uploadTtlMs ?? 0)
+      inputs.push({
+        artifact_id: artifactId,
+        job_id: jobId,
+        user_id: userId,
+        name,
+        sha256,
+        size_bytes: blob?.sizeBytes ?? sizeBytes,
+        blob_id: blob?.blobId ?? null,
+      })
+    }
+  }
+  yield* each(insertInputs, inputs)
+  yield* each(
+    insertHeldRuns,
+    [...held].map(([{ item }, ttlMs]) => ({ run_id: item.runId, job_id: item.jobId, upload_ttl_ms: ttlMs })),
+  )
+  return admitted.map((one) => (held.has(one) ? { ...one, runAtMs: hold(one.runAtMs) } : one))
+}
+
+function fitting(own: OwnBlobs, userId: string, sha256: string | null, sizeBytes: number | null) {
+  const blob = own.get(nameOf(userId, sha256))
+  return blob === undefined || (sizeBytes !== null && sizeBytes !== blob.sizeBytes) ? undefined : blob
+}
+
+/** The bytes that a submission stores at once. Missing artifacts are counted when they arrive. */
+export function bytesOf({ userId, payload, artifacts }: Item & { payload: string }, own: OwnBlobs): number {
+  const sizes = artifacts?.list.map(({ sha256, sizeBytes }) => fitting(own, userId, sha256, sizeBytes)?.sizeBytes ?? 0)
+  return (sizes ?? []).reduce((sum, size) => sum + size, Buffer.byteLength(payload))
+}
+
+/** Keyed by user and hash. */
+export type OwnBlobs = ReadonlyMap<string, { blobId: string; sizeBytes: number }>
+
+/** Finds content that the users have sent before. It runs no statement if there are no artifacts. */
+export function* ownBlobs(items: readonly Item[]): Work<OwnBlobs> {
+  const wanted = new Map<string, ParamsOf<typeof shareOwnBlobs>>()
+  for (const item of items) {
+    for (const { sha256 } of item.artifacts?.list ?? []) {
+      if (sha256 !== null) wanted.set(nameOf(item.userId, sha256), { user_id: item.userId, sha256 })
+    }
+  }
+  const rows = yield* each(shareOwnBlobs, [...wanted.values()])
+  return new Map(
+    rows.map((row) => [nameOf(row.user_id, row.sha256), { blobId: row.blob_id, sizeBytes: row.size_bytes }]),
+  )
+}
+
+function nameOf(userId: string, sha256: string | null): string {
+  return JSON.stringify([userId, sha256])
 }

@@ -1,24 +1,28 @@
-import { claimSetting, readSetting } from '../access/access.sql.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import { freeBytes, lockOwners } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { giveBack } from '../runs/costs.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
 import { each, one, query, type Work } from '../statement.ts'
+import { claimSetting, readSetting } from '../system/settings.ts'
 import * as sql from './artifacts.sql.ts'
 
-/** Why a job whose upload did not go on was canceled. */
-export const UPLOAD_OVERDUE = JSON.stringify({
+/** The error of a job that was canceled because its upload stopped. */
+const UPLOAD_OVERDUE = JSON.stringify({
   code: 'UPLOAD_OVERDUE',
   message: 'The artifacts of the job did not arrive in time',
 })
 
-export interface Overdue {
-  /** How many were looked at: as many as allowed means that there may be more. */
+interface Overdue {
+  /** How many were checked; if it is the maximum, there may be more. */
   seen: number
   canceledJobIds: string[]
 }
 
-/** Cancels jobs whose uploads have stopped. Any node may do it, also several at once; an upload that goes on wins. */
+/**
+ * Cancels jobs whose uploads have stopped. Any node may do it, and several at once do no harm. An upload that continues
+ * wins.
+ */
 export function cancelOverdue(max: number): Command<Overdue> {
   return command('cancel_overdue', function* work(): Work<Overdue> {
     const overdue = (yield* query(sql.lockOverdue, { max })).map((row) => row.run_id).sort()
@@ -36,7 +40,7 @@ export function cancelOverdue(max: number): Command<Overdue> {
   })
 }
 
-/** Forgets uploads that were given up, and what was sent for jobs that never came; answers with how many. */
+/** Deletes abandoned uploads and artifacts that no job used; returns how many. */
 export function deleteExpiredArtifacts(max: number): Command<number> {
   return command('delete_expired_artifacts', function* work(): Work<number> {
     const ours = yield* lockOwners(yield* query(sql.readExpired, { max }))
@@ -49,15 +53,15 @@ export function deleteExpiredArtifacts(max: number): Command<number> {
   })
 }
 
-export interface UnnamedBlobs {
+interface UnnamedBlobs {
   removed: { blobId: string; sha256: string }[]
-  /** Where the next page begins; null at the end. */
+  /** The start of the next page; null at the end. */
   next: string | null
 }
 
 /**
- * Looks through one page of blobs, and forgets those that no artifact names. They are locked first and looked at again in
- * a statement of its own: whoever names one meanwhile holds its row.
+ * Deletes the blobs of one page that no artifact names. They are locked first and then checked again in another
+ * statement: a transaction that names a blob holds its row.
  */
 export function forgetUnnamedBlobs(after: string, max: number): Command<UnnamedBlobs> {
   return command('forget_unnamed_blobs', function* work(): Work<UnnamedBlobs> {
@@ -71,7 +75,7 @@ export function forgetUnnamedBlobs(after: string, max: number): Command<UnnamedB
   })
 }
 
-/** Which of these uploads somebody may still go on with. */
+/** Finds those of the uploads that may still continue. */
 export function findAwaited(artifactIds: readonly string[]): Command<Set<string>> {
   return command('find_awaited', function* work(): Work<Set<string>> {
     const rows = yield* each(
@@ -82,7 +86,7 @@ export function findAwaited(artifactIds: readonly string[]): Command<Set<string>
   })
 }
 
-/** Which of these blobs have a row. */
+/** Finds those of the blobs that have a row. */
 export function findBlobs(blobIds: readonly string[]): Command<Set<string>> {
   return command('find_blobs', function* work(): Work<Set<string>> {
     const rows = yield* each(
@@ -95,7 +99,9 @@ export function findBlobs(blobIds: readonly string[]): Command<Set<string>> {
 
 const FOLDER = 'artifacts_folder'
 
-/** Which folder holds this store's artifacts; `proposed` from now on, when there was none. Null: there is none. */
+/**
+ * The id of the folder with this store's artifacts; `proposed` becomes the id if there was none. Null: there is none.
+ */
 export function artifactsFolder(proposed: string | null): Command<string | null> {
   return command('artifacts_folder', function* work(): Work<string | null> {
     if (proposed !== null) {
@@ -106,9 +112,9 @@ export function artifactsFolder(proposed: string | null): Command<string | null>
   })
 }
 
-/** Is anything kept at all? */
+/** True if there is any blob. */
 export function hasBlobs(): Command<boolean> {
   return command('has_blobs', function* work(): Work<boolean> {
-    return (yield* query(sql.pageOfBlobs, { after: '00000000-0000-0000-0000-000000000000', max: 1 })).length > 0
+    return (yield* query(sql.pageOfBlobs, { after: FIRST_ID, max: 1 })).length > 0
   })
 }

@@ -9,7 +9,7 @@ import { ENGINES, testServices } from '../../testing/services/services.ts'
 import { eachEngine } from '../../testing/store/store.ts'
 import { tamper } from '../../testing/store/tampered-backup.ts'
 import { BackupRefused, backupStore, restoreStore, verifyBackup } from './backup.ts'
-import { checkSeal } from './backup-seal.ts'
+import { checkSeal } from './backup-file.ts'
 
 const PLACES = size(24, 500)
 const folder = mkdtempSync(join(tmpdir(), 'ichido-backup-damaged-'))

@@ -1,4 +1,6 @@
+import { createHash } from 'node:crypto'
 import {
+  appendFileSync,
   closeSync,
   copyFileSync,
   existsSync,
@@ -7,6 +9,7 @@ import {
   readSync,
   renameSync,
   rmSync,
+  statSync,
   truncateSync,
 } from 'node:fs'
 import { dirname, resolve } from 'node:path'
@@ -14,16 +17,15 @@ import { DatabaseSync } from 'node:sqlite'
 import { z } from 'zod'
 import { migrate } from '../engines/sqlite/sqlite.ts'
 import { SCHEMA_VERSION } from '../migrations/index.ts'
-import { checkSeal, seal } from './backup-seal.ts'
 import { bytesOf, plain, quoted, type Table, TableDigest, type TableSum, type Values } from './table.ts'
 
-/** Why a backup or a restore was not done, and what to do; the store and the file are as they were. */
+/** A backup or a restore was refused; the message says why, and what to do. The store and the file are unchanged. */
 export class BackupRefused extends Error {
   override readonly name = 'BackupRefused'
 }
 
 const FORMAT = 2
-/** Has no seal, only the sums of its tables. */
+/** This format has no seal, only checksums of its tables. */
 const UNSEALED_FORMAT = 1
 const BATCH_ROWS_MAX = 1_000
 const BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -35,14 +37,14 @@ const manifestShape = z.object({
   created_at: z.string(),
   tables: z.record(z.string(), z.object({ rows: z.int(), sum: z.string() })),
 })
-export type Manifest = z.output<typeof manifestShape>
+type Manifest = z.output<typeof manifestShape>
 
 const MANIFEST_TABLE = 'CREATE TABLE backup_manifest (manifest TEXT NOT NULL) STRICT'
 
-/** Tables that every store keeps for itself. */
+/** Tables that are not copied. */
 const NOT_COPIED = ['schema_migrations', 'backup_manifest']
 
-/** A backup: an embedded store's database of the same schema, a manifest of what is in it, and a seal. */
+/** A backup: an SQLite database with the store's schema, a manifest of its content, and a seal. */
 export class BackupFile {
   readonly path: string
   readonly tables: readonly Table[]
@@ -54,18 +56,18 @@ export class BackupFile {
     this.tables = listTables(db)
   }
 
-  /** An empty one that nobody else can read: payloads are in it, and hashes of tokens. */
+  /** Creates an empty backup that other users cannot read: it will contain payloads and hashes of tokens. */
   static create(path: string): BackupFile {
     closeSync(openSync(path, 'wx', 0o600))
     const db = new DatabaseSync(path)
-    // It is synced as a whole when it is complete; until then nobody needs it.
+    // The file is synced when it is complete; until then nobody needs it.
     db.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF')
     migrate(db, 0)
     db.exec(MANIFEST_TABLE)
     return new BackupFile(path, db)
   }
 
-  /** A copy of a backup, checked, and brought up to the schema of today. */
+  /** Opens a checked copy of a backup, migrated to the current schema. */
   static openCopy(file: string, copy: string): BackupFile {
     copyFileSync(file, copy)
     checkBackup(copy, file)
@@ -83,7 +85,7 @@ export class BackupFile {
     }
   }
 
-  /** From the beginning, whatever was written before. */
+  /** Starts again, and removes what was written before. */
   begin(): void {
     if (this.#db.isTransaction) this.#db.exec('COMMIT')
     this.#db.exec('BEGIN')
@@ -132,7 +134,7 @@ export class BackupFile {
   }
 }
 
-/** Makes a copy of an embedded store's database a backup. */
+/** Makes a backup of a copy of an SQLite store's database. */
 export function addManifest(path: string, nowMs: number): void {
   const db = new DatabaseSync(path)
   try {
@@ -145,7 +147,7 @@ export function addManifest(path: string, nowMs: number): void {
   }
 }
 
-/** Calls with a store that was just made. */
+/** Calls `use` with a new, empty store. */
 function withPristine<T>(use: (file: BackupFile) => T): T {
   const db = new DatabaseSync(':memory:')
   try {
@@ -160,7 +162,10 @@ export function pristineSums(): Map<string, TableSum> {
   return withPristine((file) => new Map(file.tables.map((table) => [table.name, file.sum(table)])))
 }
 
-/** Names go into statements, so a restore takes none but its own: a checksum does not tell who made the file. */
+/**
+ * Names become parts of statements, so a restore accepts only its own tables: a checksum does not show who made the
+ * file.
+ */
 function requireOwnTables(found: readonly Table[], file: string): void {
   const own = withPristine(({ tables }) => tables.map(shapeOf))
   const strange = found.find((table) => !own.includes(shapeOf(table)))
@@ -172,7 +177,7 @@ function requireOwnTables(found: readonly Table[], file: string): void {
 
 const shapeOf = ({ name, columns, primaryKey }: Table) => JSON.stringify([name, columns, primaryKey])
 
-/** Holds a backup against its seal, and then table by table against its manifest. `name` is the one that people know it by. */
+/** Checks a backup against its seal, and each table against its manifest. `name` is the file's name for people. */
 export function checkBackup(path: string, name = path): Manifest {
   if (!existsSync(path)) throw new BackupRefused(`There is no file ${name}`)
   const sealed = checkSeal(path)
@@ -208,11 +213,11 @@ function damaged(name: string, why: string): BackupRefused {
 
 function readManifest(db: DatabaseSync, path: string, name: string): Manifest {
   try {
-    const row = db.prepare('SELECT manifest FROM backup_manifest').get()
+    const isBackup = db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'backup_manifest'").get() !== undefined
+    const row = isBackup ? db.prepare('SELECT manifest FROM backup_manifest').get() : undefined
     return manifestShape.parse(JSON.parse(String(row?.manifest)))
   } catch (error) {
-    // A database that can be read and has no manifest is somebody else's.
-    const unreadable = isSqliteError(error) && !/no such table/.test(error.message) && beginsAsDatabase(path)
+    const unreadable = isSqliteError(error) && beginsAsDatabase(path)
     const what = unreadable
       ? 'begins like a backup, but is incomplete or damaged. Copy it again, or use another backup.'
       : 'is not a backup made by `ichido backup`'
@@ -247,13 +252,13 @@ export function newManifest(engine: string, createdAtMs: number, tables: Map<str
   }
 }
 
-/** A file that is complete, sealed and read back. */
+/** Seals a complete file, and reads it back. */
 export function finishBackup(path: string, name: string): Manifest {
   seal(path)
   return checkBackup(path, name)
 }
 
-/** From here on the file survives a power cut under its own name. */
+/** After this the file survives a power failure under its final name. */
 export function putInPlace(temporary: string, file: string): void {
   sync(temporary)
   renameSync(temporary, file)
@@ -277,7 +282,7 @@ function names(table: Table): string {
   return table.columns.map(quoted).join(', ')
 }
 
-/** A name that can stand in a statement as it is. Views and triggers of the file would run with it. */
+/** A name that needs no quotes in a statement. Views and triggers of the file would run code. */
 const PLAIN_NAME = /^[a-z_][a-z0-9_]*$/
 
 function listTables(db: DatabaseSync): Table[] {
@@ -302,4 +307,66 @@ function describeTable(db: DatabaseSync, name: string): Table {
   }
   const key = columns.filter((column) => Number(column.pk) > 0).sort((a, b) => Number(a.pk) - Number(b.pk))
   return { name, columns: columns.map((column) => String(column.name)), primaryKey: key.map((c) => String(c.name)) }
+}
+
+export interface BackupReport {
+  engine: string
+  rows: number
+  bytes: number
+}
+
+export function reportOf({ engine, tables }: Pick<Manifest, 'engine' | 'tables'>, file: string): BackupReport {
+  const rows = Object.values(tables).reduce((sum, table) => sum + table.rows, 0)
+  return { engine, rows, bytes: statSync(file).size }
+}
+
+/** The last line of a backup: the number of bytes before it, and their SHA-256. SQLite does not read it. */
+const SEAL = /^\nichido-backup ([0-9a-f]{16}) ([0-9a-f]{64})\n$/
+const SEAL_BYTES = 97
+const READ_BYTES = 1024 * 1024
+
+export function seal(file: string): void {
+  const { size } = statSync(file)
+  appendFileSync(file, `\nichido-backup ${size.toString(16).padStart(16, '0')} ${sha256(file, size)}\n`)
+}
+
+/** The number of sealed bytes, or why the seal does not match; null if the file has no seal. */
+export function checkSeal(file: string): { bytes: number } | { problem: string } | null {
+  const bytes = statSync(file).size - SEAL_BYTES
+  const found = bytes < 0 ? null : SEAL.exec(tail(file, bytes))
+  if (found === null) return null
+  const [, length = '', sum] = found
+  if (Number.parseInt(length, 16) !== bytes) {
+    return { problem: `it has ${bytes} bytes, ${Number.parseInt(length, 16)} were written` }
+  }
+  return sha256(file, bytes) === sum ? { bytes } : { problem: 'its checksum does not match' }
+}
+
+function tail(file: string, from: number): string {
+  const handle = openSync(file, 'r')
+  try {
+    const found = Buffer.alloc(SEAL_BYTES)
+    readSync(handle, found, 0, SEAL_BYTES, from)
+    return found.toString('latin1')
+  } finally {
+    closeSync(handle)
+  }
+}
+
+/** Reads in parts, because a backup may be larger than the memory. */
+function sha256(file: string, bytes: number): string {
+  const hash = createHash('sha256')
+  const part = Buffer.alloc(READ_BYTES)
+  const handle = openSync(file, 'r')
+  try {
+    for (let at = 0; at < bytes; ) {
+      const count = readSync(handle, part, 0, Math.min(READ_BYTES, bytes - at), at)
+      if (count === 0) break
+      hash.update(part.subarray(0, count))
+      at += count
+    }
+  } finally {
+    closeSync(handle)
+  }
+  return hash.digest('hex')
 }

@@ -8,10 +8,10 @@ import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import type { Services } from '../../services/index.ts'
 import { ENGINES, type Engine, type TestServices, testServices } from '../../testing/services/services.ts'
 import { tamper } from '../../testing/store/tampered-backup.ts'
-import { raiseEpoch } from '../access/access.ts'
 import { EVERY_JOB } from '../jobs/list-jobs.ts'
 import { command } from '../port.ts'
 import { query, statement, type Work } from '../statement.ts'
+import { raiseEpoch } from '../system/leadership.ts'
 import { backupStore, restoreStore } from './backup.ts'
 
 const JOBS = 1_200

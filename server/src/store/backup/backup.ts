@@ -2,39 +2,43 @@ import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
-import { raiseEpoch } from '../access/access.ts'
 import { SCHEMA_VERSION } from '../migrations/index.ts'
 import { type Command, command, type Store } from '../port.ts'
 import { integer, one, query, statement, type Work } from '../statement.ts'
+import { raiseEpoch } from '../system/leadership.ts'
 import {
   BackupFile,
   BackupRefused,
+  type BackupReport,
   checkBackup,
   discard,
   finishBackup,
   newManifest,
   pristineSums,
   putInPlace,
+  reportOf,
 } from './backup-file.ts'
-import { type BackupReport, reportOf } from './backup-report.ts'
 import { emptyTable, insertRows, readTable, sameRows, type Table, TableDigest, type TableSum } from './table.ts'
 
+export type { BackupReport } from './backup-file.ts'
 export { BackupRefused } from './backup-file.ts'
-export type { BackupReport } from './backup-report.ts'
 
-export interface CopyOptions {
+interface CopyOptions {
   world: Pick<World, 'now' | 'uuid'>
   onProgress?: (table: string, rows: number) => void
 }
 
-/** More terms than leaders can have had since the backup was made. */
+/** There cannot have been more terms since the backup was made. */
 const EPOCH_STEP = 1_000
-/** What is a store's own: the leader's term, which a restore only ever raises, and how far it was relayed to its Redis. */
+/**
+ * Tables that a restore does not overwrite: the leader's term, which it only raises, and the watermark of the store's
+ * Redis.
+ */
 const OWN = ['leadership', 'relay_watermark']
 
 /**
- * Copies all that the store holds at one instant into a file. Works while nodes work on the same database, and leaves
- * either a complete file that was read back, or none.
+ * Copies the store's data at one instant into a file, while nodes use the same database. It leaves a complete file that
+ * was read back, or none.
  */
 export async function backupStore(
   store: Store,
@@ -70,7 +74,7 @@ export function refuseToReplace(file: string, force: boolean): void {
   throw new BackupRefused(`${file} exists. Choose another name, or replace it with --force.`)
 }
 
-/** Takes a backup that a server has made to where it was asked for; it may be on another disk. */
+/** Moves a backup that a server made to its destination, perhaps on another disk. */
 export function moveBackup(
   made: string,
   file: string,
@@ -89,13 +93,13 @@ export function moveBackup(
   }
 }
 
-/** Whether a file is a whole backup; throws `BackupRefused` with the reason when it is not. */
+/** Checks that a file is a complete backup; throws `BackupRefused` if it is not. */
 export function verifyBackup(file: string): BackupReport & { created_at: string; schema_version: number } {
   const { created_at, schema_version, ...manifest } = checkBackup(file)
   return { ...reportOf(manifest, file), created_at, schema_version }
 }
 
-/** On PostgreSQL all pages are read from one snapshot, which waits for nobody and holds nobody up. */
+/** On PostgreSQL all pages are read from one snapshot, which neither waits nor blocks others. */
 const useSnapshot = statement('', {
   postgres: 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY',
   sqlite: 'SELECT 1',
@@ -125,8 +129,8 @@ function copyInto(
 }
 
 /**
- * Puts a backup of either engine into a store that holds nothing yet. All of it or nothing is restored, and it is read
- * back before it counts. Then the leader's term is a later one than any that could have begun since the backup.
+ * Restores a backup of either engine into an empty store. It restores everything or nothing, and reads it back before
+ * the commit. The new term is later than any that may have begun since the backup.
  */
 export async function restoreStore(
   store: Store,
@@ -156,7 +160,7 @@ function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Com
   return command('restore', function* work(again): Work<number> {
     yield* query(lockAll(backup.tables))
     if (!(yield* holds(tables, pristineSums()))) {
-      // An earlier try of ours may have been committed without our hearing of it.
+      // An earlier try may have been committed without our knowledge.
       if (again && (yield* holds(tables, expected))) return yield* currentEpoch()
       throw new BackupRefused(
         'The store is not empty, and a restore would mix two histories. Restore into a new store: set DATA_DIR to a new folder, or DATABASE_URL or DATABASE_SCHEMA to a new database or schema.',
@@ -175,7 +179,7 @@ function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Com
   })
 }
 
-/** Reads one row more than there should be, at most: a full table is seen as such without reading it. */
+/** Reads at most one row more than expected, so a full table is noticed without reading all of it. */
 function* holds(tables: readonly Table[], sums: ReadonlyMap<string, TableSum>): Work<boolean> {
   for (const table of tables) {
     const digest = new TableDigest()
@@ -199,13 +203,13 @@ function* currentEpoch(): Work<number> {
   return integer(yield* one(statement('', 'SELECT epoch FROM ichido.leadership WHERE id = 1')), 'epoch')
 }
 
-/** Keeps nodes that are on the same database already from writing into the middle of it. */
+/** Keeps nodes on the same database from writing meanwhile. */
 function lockAll(tables: readonly Table[]) {
   const names = tables.map((table) => `ichido.${table.name}`).join(', ')
   return statement('', { postgres: `LOCK TABLE ${names} IN EXCLUSIVE MODE`, sqlite: 'SELECT 1' })
 }
 
-/** A planner that still believes in empty tables reads them from end to end. */
+/** With statistics of empty tables the planner would scan whole tables. */
 function refreshStatistics(tables: readonly Table[]): Command<void> {
   return command('refresh_statistics', function* work(): Work<void> {
     for (const { name } of tables) {

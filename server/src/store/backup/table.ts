@@ -1,22 +1,22 @@
 import { createHash } from 'node:crypto'
 import { each, query, type Row, statement, text, type Work } from '../statement.ts'
 
-/** A table as a whole, for whoever copies stores: the same name, columns and primary key on every engine. */
+/** A table with the same name, columns and primary key on every engine. */
 export interface Table {
   name: string
   columns: readonly string[]
   primaryKey: readonly string[]
 }
 
-/** One row's values, in the order of the table's columns. A flag is 0 or 1, whatever the engine calls it. */
+/** The values of a row, in the order of the columns. A flag is 0 or 1 on every engine. */
 export type Values = readonly (string | number | null)[]
 
 const PAGE_ROWS_MAX = 1_000
 const PAGE_ROWS_FIRST = 50
-/** Payloads and results have up to 4 MB: rows are asked for in numbers that the last ones' size allows. */
+/** Payloads and results have up to 4 MB, so the size of a page depends on the rows before it. */
 const PAGE_BYTES = 4 * 1024 * 1024
 
-/** Every row, a page at a time in the order of the primary key. Yields no page to a table without rows. */
+/** Reads all rows in pages, in the order of the primary key. An empty table has no page. */
 export function* readTable(
   table: Table,
   take: (rows: Values[]) => void,
@@ -44,7 +44,7 @@ export function* readTable(
   }
 }
 
-/** Puts rows in as they are. */
+/** Inserts rows unchanged. */
 export function* insertRows(table: Table, pages: Iterable<Values[]>): Work<void> {
   const types = new Map((yield* query(columnTypes(table))).map((row) => [text(row, 'name'), text(row, 'type')]))
   const columns = table.columns.map(quoted).join(', ')
@@ -69,7 +69,7 @@ function columnTypes({ name }: Table) {
   })
 }
 
-export function rowsFitting(page: readonly Values[]): number {
+function rowsFitting(page: readonly Values[]): number {
   const bytes = page.reduce((sum, row) => sum + bytesOf(row), 0)
   return Math.max(1, Math.min(PAGE_ROWS_MAX, Math.floor((PAGE_BYTES * page.length) / (bytes + 1))))
 }
@@ -91,7 +91,7 @@ export function quoted(name: string): string {
 
 export type TableSum = { rows: number; sum: string }
 
-/** Tells whether two tables hold the same rows, in whatever order: each row's hash, added up. */
+/** Shows whether two tables have the same rows, in any order: the sum of the rows' hashes. */
 export class TableDigest {
   #rows = 0
   #sum = 0n

@@ -4,16 +4,9 @@ import { describe, expect, test } from 'vitest'
 import { removeKeys } from '../../testing/store/retention.ts'
 import { KEY_TTL_MS, only, Scene } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
-import {
-  AUTH_REQUIRED,
-  createToken,
-  findToken,
-  listTokens,
-  raiseEpoch,
-  readSettings,
-  revokeToken,
-} from '../access/access.ts'
+import { createToken, findToken, listTokens, readAuthRequired, revokeToken } from '../access/access.ts'
 import { extendKeyTo, findKeys, listKeys } from '../submission/keys.ts'
+import { raiseEpoch } from '../system/leadership.ts'
 import type { Given } from './given.ts'
 
 export function keyConformance({ store }: Given): void {
@@ -130,7 +123,7 @@ export function keyConformance({ store }: Given): void {
       const token = newToken(null)
       await store().write(createToken(token))
       await store().write(revokeToken(token.tokenId))
-      expect((await store().read(readSettings())).get(AUTH_REQUIRED)).toBe(true)
+      expect(await store().read(readAuthRequired())).toBe(true)
     })
   })
 

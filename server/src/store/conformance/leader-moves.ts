@@ -7,7 +7,7 @@ import { Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { expireBatch, reviewRuns } from '../runs/reap-runs.ts'
 import { integer, text } from '../statement.ts'
-import type { Term } from '../system/leadership.ts'
+import type { Term } from '../system/term.ts'
 import { revokeWorker } from '../workers/workers.ts'
 import type { Given } from './given.ts'
 

@@ -1,46 +1,6 @@
 import { GIVEN_BACK } from '../limits/quotas.sql.ts'
 import { statement } from '../statement.ts'
 
-export const DEAD_LETTER_ROW = {
-  job_id: 'text',
-  run_id: 'text',
-  queue: 'text',
-  kind: 'text',
-  user_id: 'text',
-  error_code: 'text',
-  error_message: 'text',
-  retry_count: 'integer',
-  dead_at: 'integer',
-  redrive_id: 'text?',
-} as const
-
-export const DEAD_LETTER_COLUMNS = Object.keys(DEAD_LETTER_ROW)
-  .map((column) => `d.${column}`)
-  .join(', ')
-
-export const readDeadLetter = statement('read_dead_letter', {
-  params: { job_id: 'text' },
-  row: DEAD_LETTER_ROW,
-  sql: `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE d.job_id = $job_id`,
-})
-
-/**
- * Counts up to a maximum in each queue: a million dead letters are never read. Goes from queue to queue, in the order of their
- * names, by the index.
- */
-export const countDead = statement('count_dead', {
-  params: { queues_max: 'integer', each_max: 'integer' },
-  row: { queue: 'text', count: 'integer', oldest_ms: 'integer?' },
-  sql: `WITH RECURSIVE q AS (
-      SELECT min(queue) AS queue FROM ichido.dead_letters WHERE queue > ''
-      UNION ALL
-      SELECT (SELECT min(d.queue) FROM ichido.dead_letters d WHERE d.queue > q.queue) FROM q WHERE q.queue IS NOT NULL)
-    SELECT q.queue,
-      (SELECT count(*) FROM (SELECT 1 FROM ichido.dead_letters d WHERE d.queue = q.queue LIMIT $each_max) c) AS count,
-      (SELECT now_ms() - min(d.dead_at) FROM ichido.dead_letters d WHERE d.queue = q.queue) AS oldest_ms
-    FROM q WHERE q.queue IS NOT NULL LIMIT $queues_max`,
-})
-
 /** Takes jobs that were retried or replaced, and their runs that ended; answers how long each was a dead letter. */
 export const resolveDeadLetters = statement('resolve_dead_letters', {
   postgres: `DELETE FROM ichido.dead_letters d USING unnest($1::uuid[], $2::uuid[]) AS t(job_id, run_id)

@@ -14,10 +14,49 @@ import {
   type Values,
   type Work,
 } from '../statement.ts'
-import { countDead, DEAD_LETTER_COLUMNS, DEAD_LETTER_ROW, readDeadLetter } from './dead-letters.sql.ts'
-import { countRunning, type DeadFilter } from './redrives.sql.ts'
+import { countRunning, type DeadFilter } from './redrive.sql.ts'
 
-export type { DeadFilter } from './redrives.sql.ts'
+const DEAD_LETTER_ROW = {
+  job_id: 'text',
+  run_id: 'text',
+  queue: 'text',
+  kind: 'text',
+  user_id: 'text',
+  error_code: 'text',
+  error_message: 'text',
+  retry_count: 'integer',
+  dead_at: 'integer',
+  redrive_id: 'text?',
+} as const
+
+const DEAD_LETTER_COLUMNS = Object.keys(DEAD_LETTER_ROW)
+  .map((column) => `d.${column}`)
+  .join(', ')
+
+const readDeadLetter = statement('read_dead_letter', {
+  params: { job_id: 'text' },
+  row: DEAD_LETTER_ROW,
+  sql: `SELECT ${DEAD_LETTER_COLUMNS} FROM ichido.dead_letters d WHERE d.job_id = $job_id`,
+})
+
+/**
+ * Counts up to a maximum in each queue, so that a million dead letters are never read. It walks from queue to queue by
+ * the index.
+ */
+const countDead = statement('count_dead', {
+  params: { queues_max: 'integer', each_max: 'integer' },
+  row: { queue: 'text', count: 'integer', oldest_ms: 'integer?' },
+  sql: `WITH RECURSIVE q AS (
+      SELECT min(queue) AS queue FROM ichido.dead_letters WHERE queue > ''
+      UNION ALL
+      SELECT (SELECT min(d.queue) FROM ichido.dead_letters d WHERE d.queue > q.queue) FROM q WHERE q.queue IS NOT NULL)
+    SELECT q.queue,
+      (SELECT count(*) FROM (SELECT 1 FROM ichido.dead_letters d WHERE d.queue = q.queue LIMIT $each_max) c) AS count,
+      (SELECT now_ms() - min(d.dead_at) FROM ichido.dead_letters d WHERE d.queue = q.queue) AS oldest_ms
+    FROM q WHERE q.queue IS NOT NULL LIMIT $queues_max`,
+})
+
+export type { DeadFilter } from './redrive.sql.ts'
 
 export type DeadLetter = Values<typeof DEAD_LETTER_ROW>
 
@@ -31,7 +70,7 @@ export const EVERY_DEAD_LETTER: DeadFilter = {
   text: null,
 }
 
-/** As callers write it: for answers, and for the audit. */
+/** The filter as callers write it, for answers and the audit. */
 export function renderFilter(filter: DeadFilter): DeadLetterFilter {
   const { queue, kind, errorCode, userId, deadFromMs, deadToMs } = filter
   return {
@@ -45,7 +84,7 @@ export function renderFilter(filter: DeadFilter): DeadLetterFilter {
   }
 }
 
-/** Where a list of dead letters goes on. */
+/** The place where a list of dead letters continues. */
 export interface DeadPlace {
   deadAtMs: number
   jobId: string
@@ -83,7 +122,7 @@ const GROUP_ROW = {
 
 export type DeadGroup = Values<typeof GROUP_ROW>
 
-/** The largest groups first: dead letters of one queue, kind and error code mostly have one cause. */
+/** The largest groups first. Dead letters of one queue, kind and error code mostly have one cause. */
 export function groupDeadLetters(filter: DeadFilter, limit: number): Command<DeadGroup[]> {
   return command('group_dead_letters', function* work(): Work<DeadGroup[]> {
     const params: SqlValue[] = []
@@ -96,7 +135,7 @@ export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Dea
   })
 }
 
-export interface DeadLetterRows {
+interface DeadLetterRows {
   queues: RowOf<typeof countDead>[]
   redrivesRunning: number
 }
@@ -112,7 +151,7 @@ export function findDeadLetter(jobId: string): Command<DeadLetter | undefined> {
   return command('find_dead_letter', () => one(readDeadLetter, { job_id: jobId }))
 }
 
-/** What of a filter stands in a WHERE; the values go to `params`. */
+/** The conditions of a filter for a WHERE; its values are added to `params`. */
 export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
   const bind = (value: SqlValue) => `$${params.push(value)}`
   const where = ['true']
@@ -126,7 +165,7 @@ export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
   return where
 }
 
-/** Runs a text with the conditions of a filter. SQLite's LIKE is PostgreSQL's ILIKE. */
+/** Runs SQL with the conditions of a filter. SQLite's LIKE ignores the case, as PostgreSQL's ILIKE does. */
 export function* ask<R extends Columns>(row: R, sql: string, params: readonly SqlValue[]): Work<Values<R>[]> {
   const asked = statement('', { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') })
   return readRows({ row }, yield* query(asked, ...params))

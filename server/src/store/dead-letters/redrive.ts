@@ -1,28 +1,44 @@
 import type { RedriveState } from '@ichido/sdk/protocol'
+import { FIRST_ID, LAST_ID } from '../../core/run/job.ts'
 import { record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
+import { type RetryOutcome, retryJobs } from '../jobs/retry-jobs.ts'
+import type { TagsFor } from '../leasing/fair-tags.ts'
+import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
+import {
+  each,
+  exactlyOne,
+  one,
+  pageOf,
+  query,
+  type RowOf,
+  type SqlValue,
+  select,
+  type Values,
+  type Work,
+} from '../statement.ts'
+import type { Term } from '../system/term.ts'
 import { ask, conditions, type DeadFilter, renderFilter } from './dead-letters.ts'
-import * as sql from './redrives.sql.ts'
+import * as sql from './redrive.sql.ts'
 
-/** A redrive: many dead letters retried one after the other, as one thing that can be watched and aborted. */
+/** A redrive retries many dead letters one after the other. It can be watched and aborted as a whole. */
 export interface Redrive {
   redriveId: string
   actor: string
-  /** Null: it was given a list of jobs. */
+  /** Null: it has a list of jobs. */
   filter: DeadFilter | null
   perSecond: number | null
   state: RedriveState
   version: number
-  /** All that belong to it bear its mark. */
+  /** True if all its dead letters are marked. */
   marked: boolean
   at: { deadAtMs: number; userId: string; jobId: string }
   matched: number
   redriven: number
-  /** Met a full quota, and will be tried again. */
+  /** Dead letters that met a full quota, and will be tried again. */
   waiting: number
-  /** Retried by somebody else meanwhile, or their key names another job by now. */
+  /** Dead letters that were retried meanwhile, or whose key names another job now. */
   skipped: number
   nextAtMs: number
   beganAtMs: number
@@ -52,7 +68,7 @@ function* matching(filter: DeadFilter, jobIds: readonly string[] | null): Work<n
   return found?.count ?? 0
 }
 
-/** Listed dead letters are marked at once; those that match a filter by the steps that follow, however many they are. */
+/** Marks listed dead letters at once. Those that match a filter are marked by the following steps. */
 export function beginRedrive(item: NewRedrive): Command<Redrive> {
   return command('begin_redrive', function* work(again): Work<Redrive> {
     const { redriveId, actor, filter, jobIds, perSecond } = item
@@ -75,7 +91,7 @@ export function beginRedrive(item: NewRedrive): Command<Redrive> {
   })
 }
 
-/** Null when it is not running any more. A step that is under way ends first; after the answer none follows. */
+/** Returns null if the redrive has ended. It waits for a running step, and no step follows. */
 export function abortRedrive(redriveId: string, actor: string, auditId: string): Command<Redrive | null> {
   return command('abort_redrive', function* work(): Work<Redrive | null> {
     const row = yield* one(sql.endRedrive, { id: redriveId, state: 'aborted' })
@@ -107,10 +123,10 @@ export function listRedrives(actor: string | null, limit: number, after: string 
   })
 }
 
-export interface RunningRedrive {
+interface RunningRedrive {
   redriveId: string
   version: number
-  /** Until it may go on; not above 0 when it may now. */
+  /** The time until it may continue; 0 or less: now. */
   inMs: number
 }
 
@@ -121,11 +137,11 @@ export function runningRedrives(max: number): Command<RunningRedrive[]> {
   })
 }
 
-export function countsOf({ matched, redriven, waiting, skipped }: Redrive) {
+function countsOf({ matched, redriven, waiting, skipped }: Redrive) {
   return { matched, redriven, waiting, skipped }
 }
 
-export function toRedrive(row: Values<typeof sql.REDRIVE_ROW>): Redrive {
+function toRedrive(row: Values<typeof sql.REDRIVE_ROW>): Redrive {
   return {
     redriveId: row.id,
     actor: row.actor,
@@ -143,4 +159,143 @@ export function toRedrive(row: Values<typeof sql.REDRIVE_ROW>): Redrive {
     beganAtMs: row.began_at,
     endedAtMs: row.ended_at,
   }
+}
+
+interface StepItem {
+  redriveId: string
+  /** The version that was seen: if two leaders continue at once, one takes the step. */
+  version: number
+  /** Ids for the runs that this step may make. Their number is the step's maximum. */
+  nextRunIds: readonly string[]
+  auditId: string
+  tagsFor: TagsFor
+}
+
+interface Stepped {
+  retried: Extract<RetryOutcome, { kind: 'retried' }>[]
+  ended: boolean
+}
+
+/** Marking in bulk costs less than retrying. */
+const MARK_MAX = 1_000
+/** The pause before dead letters that met a full quota are tried again. */
+const QUOTA_WAIT_MS = 1_000
+const STEPS_PER_SECOND = 4
+
+/**
+ * Takes one bounded step of a redrive, and stores its place in the same transaction. A crash undoes both, and a second
+ * leader finds another version, so no dead letter is redriven twice. Locks: users, the term, the redrive, then as a
+ * retry. A wait for a user under the lock of the term would block the leader's own renewal.
+ */
+export function stepRedrive(term: Term, item: StepItem): Command<Stepped> {
+  return command('redrive', function* work(): Work<Stepped> {
+    const seen = yield* one(sql.readRedrive, { id: item.redriveId })
+    if (seen === undefined) return { retried: [], ended: false }
+    const ahead = yield* readNext(toRedrive(seen), item)
+    yield* lockUsersOf(ahead.map((letter) => letter.user_id))
+    const row = yield* one(sql.takeStep, { ...term, id: item.redriveId, version: item.version })
+    if (row === undefined) return { retried: [], ended: false }
+    const redrive = toRedrive(row)
+    if (redrive.marked) return yield* redriveSome(redrive, item, row.now)
+    yield* markSome(redrive)
+    return { retried: [], ended: false }
+  })
+}
+
+/** Later dead letters are not part of the redrive. */
+function* markSome({ redriveId, filter, beganAtMs, at, matched }: Redrive): Work<void> {
+  const params: SqlValue[] = []
+  const where = conditions(filter ?? missing(), params)
+  const bind = (value: SqlValue) => `$${params.push(value)}`
+  where.push(`(d.dead_at, d.job_id) > (${bind(at.deadAtMs)}, ${bind(at.jobId)})`, `d.dead_at <= ${bind(beganAtMs)}`)
+  const found = `SELECT d.job_id FROM ichido.dead_letters d WHERE ${where.join(' AND ')} AND ${sql.FREE}
+    ORDER BY d.dead_at, d.job_id LIMIT ${MARK_MAX}`
+  const mark = `UPDATE ichido.dead_letters AS d SET redrive_id = ${bind(redriveId)} WHERE d.job_id IN (${found}) AND ${sql.FREE}
+    RETURNING job_id, dead_at`
+  const rows = yield* ask({ job_id: 'text', dead_at: 'integer' } as const, mark, params)
+  // The initial count was an estimate.
+  const before = at.deadAtMs === 0 ? 0 : matched
+  const last = rows.sort(byPlace).at(-1)
+  yield* query(sql.recordMarked, {
+    id: redriveId,
+    marked: last === undefined,
+    matched: before + rows.length,
+    at_dead_at: last?.dead_at ?? 0,
+    at_job_id: last?.job_id ?? FIRST_ID,
+  })
+}
+
+interface Place {
+  dead_at: number
+  job_id: string
+}
+
+const byPlace = (a: Place, b: Place) => a.dead_at - b.dead_at || (a.job_id < b.job_id ? -1 : 1)
+
+type Marked = RowOf<typeof sql.readMarked>
+
+/** The dead letters of the next step. */
+function* readNext({ redriveId, marked, at, perSecond }: Redrive, { nextRunIds }: StepItem): Work<Marked[]> {
+  if (!marked) return []
+  const max = Math.min(nextRunIds.length, perSecond === null ? Infinity : Math.ceil(perSecond / STEPS_PER_SECOND))
+  return yield* query(sql.readMarked, { redrive_id: redriveId, user_id: at.userId, job_id: at.jobId, max })
+}
+
+function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Stepped> {
+  const { redriveId, at, perSecond } = redrive
+  const first = at.userId === ''
+  const rows = yield* readNext(redrive, item)
+  const last = rows.at(-1)
+  if (last === undefined) return yield* endPass(redrive, item, first ? 0 : redrive.waiting, nowMs)
+
+  const outcomes = yield* retryJobs(
+    rows.map((row, i) => ({ jobId: row.job_id, nextRunId: item.nextRunIds[i] ?? missing() })),
+    false,
+    item.tagsFor,
+  )
+  const retried = outcomes.filter((outcome) => outcome.kind === 'retried')
+  const refused = outcomes.filter((outcome) => outcome.kind === 'refused')
+  const waiting = refused.filter(meetsFullQuota)
+  const skipped = refused.filter((outcome) => !meetsFullQuota(outcome))
+  yield* each(
+    sql.unmark,
+    skipped.map(({ jobId }) => ({ redrive_id: redriveId, job_id: jobId })),
+  )
+
+  const { user_id, job_id } = last
+  // A user's turn ends at the first job that its quota refuses; the rest is not tried before the next pass.
+  const full = waiting.some((outcome) => outcome.jobId === job_id)
+  const rest = full ? (yield* exactlyOne(sql.countMarked, { redrive_id: redriveId, user_id, job_id })).count : 0
+  const paceMs = perSecond === null ? 0 : Math.ceil((retried.length * 1000) / perSecond)
+  yield* query(sql.recordStep, {
+    id: redriveId,
+    at_user_id: user_id,
+    at_job_id: full ? LAST_ID : job_id,
+    redriven: redrive.redriven + retried.length,
+    waiting: (first ? 0 : redrive.waiting) + waiting.length + rest,
+    skipped: redrive.skipped + skipped.length,
+    next_at: nowMs + paceMs,
+  })
+  return { retried, ended: false }
+}
+
+function meetsFullQuota(outcome: RetryOutcome): boolean {
+  return outcome.kind === 'refused' && ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED'].includes(outcome.reason)
+}
+
+/** Ends a pass. If dead letters met a full quota, another pass follows; otherwise the redrive is done. */
+function* endPass(redrive: Redrive, item: StepItem, waiting: number, nowMs: number): Work<Stepped> {
+  const { redriveId, redriven, skipped } = redrive
+  if (waiting > 0) {
+    const start = { at_user_id: '', at_job_id: FIRST_ID, next_at: nowMs + QUOTA_WAIT_MS }
+    yield* query(sql.recordStep, { id: redriveId, ...start, redriven, waiting, skipped })
+    return { retried: [], ended: false }
+  }
+  const ended = toRedrive(yield* exactlyOne(sql.endRedrive, { id: redriveId, state: 'done' }))
+  yield* record({ id: item.auditId, actor: ended.actor }, 'redrive.done', redriveId, null, countsOf(ended))
+  return { retried: [], ended: true }
+}
+
+function missing(): never {
+  throw new Error('A step has an id for each run it may make; its redrive is running, with a filter or all marked')
 }

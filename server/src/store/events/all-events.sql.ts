@@ -1,6 +1,6 @@
 import { statement } from '../statement.ts'
 
-// SQLite has one writer: there the order of the rows is the order of the commits, and the rowid stands for the transaction.
+// SQLite has one writer, so the rows are in the order of the commits, and the rowid stands for the transaction.
 const perEngine = (text: (tx: string, domain: string) => string) => ({
   postgres: text('e.tx', `coalesce(nullif(j.policy, '{}')::json ->> 'domain', j.kind)`),
   sqlite: text('e.rowid', `coalesce(json_extract(j.policy, '$.domain'), j.kind)`),
@@ -52,7 +52,7 @@ const EVENT_ROW = {
 
 /** The place after which a statement reads. */
 const AFTER = { after_tx: 'integer', after_job_id: 'text', after_n: 'integer' } as const
-/** Null lets every event through. */
+/** A null field matches every event. */
 const FILTER = { kind: 'text?', queue: 'text?', domain: 'text?', stage: 'text?' } as const
 
 const name = (tx: string) => `${tx} AS tx, e.job_id, e.n, e.stage, e.seq,
@@ -80,7 +80,7 @@ export const readWindow = statement('read_window', {
   ),
 })
 
-/** Reads what identifies the events of each piece, in their order. */
+/** Reads the names of the events of each piece, in their order. */
 export const readNames = statement('read_names', {
   params: { ...AFTER, low: 'integer', high: 'integer', max: 'integer' },
   row: NAME_ROW,
@@ -116,9 +116,9 @@ export const readOfJob = statement('read_of_job', {
   ),
 })
 
-// A transaction that wrote very many events, as a restore does, is read along the primary key, a part at a time.
+// A transaction with very many events, like a restore, is read along the primary key, in parts.
 
-/** Reads those of the next `look_max` events that the place's transaction wrote. */
+/** Reads those of the next `look_max` events that belong to the place's transaction. */
 export const readGroup = statement('read_group', {
   params: { ...AFTER, ...FILTER, look_max: 'integer' },
   row: EVENT_ROW,
@@ -131,7 +131,7 @@ export const readGroup = statement('read_group', {
   sqlite: [],
 })
 
-/** Reads what identifies those events. */
+/** Reads the names of those events. */
 export const readNamesOfGroup = statement('read_names_of_group', {
   params: { ...AFTER, look_max: 'integer' },
   row: NAME_ROW,
@@ -142,7 +142,7 @@ export const readNamesOfGroup = statement('read_names_of_group', {
   sqlite: [],
 })
 
-/** Finds the last of the next `look_max` events, and how many of them the transaction wrote. */
+/** Finds the last of the next `look_max` events, and how many of them belong to the transaction. */
 export const scanGroup = statement('scan_group', {
   params: { ...AFTER, look_max: 'integer' },
   row: { job_id: 'text', n: 'integer', found: 'integer' },
@@ -153,7 +153,7 @@ export const scanGroup = statement('scan_group', {
   sqlite: [],
 })
 
-/** Does the transaction have events after the place? */
+/** True if the transaction has events after the place. */
 export const isGroupLeft = statement('is_group_left', {
   params: AFTER,
   row: { left: 'flag' },

@@ -1,8 +1,8 @@
 import type { EventName, StoredEvent } from '../../core/events/event.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import { type Command, command } from '../port.ts'
-import { each, query, type RowOf, type Work } from '../statement.ts'
+import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './all-events.sql.ts'
-import { afterPlace, type EventPlace, type Piece, type Placed, type Reading, Walk, type Walked } from './walk-events.ts'
 
 export interface EventFilter {
   jobId: string | null
@@ -19,11 +19,11 @@ export interface PlacedEvent extends StoredEvent, Placed {
   queue: string
 }
 
-export interface PlacedName extends EventName, Placed {}
+interface PlacedName extends EventName, Placed {}
 
 /**
- * The events of all jobs after a place; null when the place is ahead of the store, and so of another one. Runs as a write,
- * for a plan that does not depend on statistics: what is read of the table must be found by its index.
+ * Reads the events of all jobs after a place; null if the place is ahead of the store, and so belongs to another store.
+ * It runs as a write, because only write transactions always use index plans.
  */
 export function findAllEvents(
   after: EventPlace,
@@ -41,10 +41,10 @@ export function findAllEvents(
   })
 }
 
-/** Those of the transactions from one on and before another, in their order, that need not be looked at. */
-export type Passed = (from: number, to: number) => readonly number[]
+/** The transactions, sorted, from `from` on and before `to` that need not be read. */
+type Passed = (from: number, to: number) => readonly number[]
 
-/** The same of all events but those passed over, without what they say: most of them nobody wants to know. */
+/** The same for all events except those passed over, without their data, which most callers do not need. */
 export function findEventNames(
   after: EventPlace,
   max: number,
@@ -56,10 +56,10 @@ export function findEventNames(
   })
 }
 
-/** Those of the events that are still there, each job's in their order. */
+/** Reads those of the events that still exist, sorted by number. */
 export function findNamed(names: readonly PlacedName[]): Command<StoredEvent[]> {
   const wanted = new Set(names.map(({ place }) => `${place.jobId} ${place.n}`))
-  // The first one may have to be told from the second.
+  // The first event may have to be derived from the second.
   const rows = names.flatMap(({ place: { jobId, n } }) =>
     (n === 1 ? [n, n + 1] : [n]).map((n) => ({ job_id: jobId, n })),
   )
@@ -102,7 +102,7 @@ function namesWithout(passed: Passed): Reading<PlacedName, NameRow> {
   }
 }
 
-/** That a job was made is told from the job itself, right before its second event. */
+/** The first event is derived from the job, right before its second event. */
 const FIRST = { n: 1, stage: 'run', seq: 1, data: '{"state":"PENDING"}' }
 
 function begins(row: NameRow, { tx, jobId }: EventPlace, after: EventPlace | null): boolean {
@@ -138,4 +138,163 @@ function toEvents(row: EventRow, after: EventPlace | null): PlacedEvent[] {
   }
   if (!begins(row, place, after)) return [event]
   return [{ ...event, ...FIRST, createdAtMs: row.job_created_at, place: { ...place, n: FIRST.n } }, event]
+}
+
+/**
+ * A place among the events of all jobs: the transaction of an event, its job, and its number. A transaction is read
+ * only after all earlier ones have ended, so that a late commit is never skipped (hazard 13).
+ */
+export interface EventPlace {
+  tx: number
+  jobId: string
+  n: number
+}
+
+export const FIRST_EVENT: EventPlace = { tx: 0, jobId: FIRST_ID, n: 0 }
+
+function placeBefore(tx: number): EventPlace {
+  return { ...FIRST_EVENT, tx }
+}
+
+interface Placed {
+  place: EventPlace
+}
+
+/** The transactions from `low` on and before `high`. */
+interface Piece {
+  low: number
+  high: number
+}
+
+function afterPlace({ tx, jobId, n }: EventPlace) {
+  return { after_tx: tx, after_job_id: jobId, after_n: n }
+}
+
+/** How a walk reads the events after a place. */
+interface Reading<Found extends Placed, Row> {
+  /** The parts of a range of transactions that must be read. */
+  pieces(from: number, to: number): readonly Piece[]
+  /** Reads events of the piece's transactions. */
+  window(after: EventPlace, piece: Piece, max: number): Work<Row[]>
+  /** Reads events of the place's own transaction, among the next `lookMax` events. */
+  group(after: EventPlace, lookMax: number): Work<Row[]>
+  toFound(row: Row, after: EventPlace): Found[]
+  /** The size of the event, for the limit of an answer. */
+  bytesOf(found: Found): number
+}
+
+interface Walked<Found> {
+  events: Found[]
+  /** The place to continue from. */
+  next: EventPlace
+  /** True if everything that can be read now was read. */
+  caughtUp: boolean
+}
+
+/** An answer ends with the event that reaches this size. */
+const BYTES_MAX = 4 * 1024 * 1024
+/** The most events that one answer looks at, including those that the filter drops. */
+const LOOK_MAX = 20_000
+/** The most events that are sorted at a time. */
+const WINDOW_MAX = 2_000
+/** The width of a window, in transactions. It grows while there are few events. */
+const WIDTH_FIRST = 256
+const WIDTH_FACTOR = 8
+
+/** The place after everything that can be read now. */
+export function findLastPlace(): Command<EventPlace> {
+  return command('find_last_place', function* work(): Work<EventPlace> {
+    return placeBefore((yield* exactlyOne(sql.readHorizon, {})).settled)
+  })
+}
+
+/** Walks through the events of all jobs in the order of their places. */
+class Walk<Found extends Placed, Row> {
+  #place: EventPlace
+  readonly #reading: Reading<Found, Row>
+  readonly #max: number
+  readonly #found: Found[] = []
+  #bytes = 0
+  #caughtUp = false
+
+  constructor(after: EventPlace, reading: Reading<Found, Row>, max: number) {
+    this.#place = after
+    this.#reading = reading
+    this.#max = max
+  }
+
+  /** Walks up to the first transaction that has not ended; null if the place is ahead of the store. */
+  *to(go: (settled: number) => Work<void>): Work<Walked<Found> | null> {
+    const { ahead, settled } = yield* exactlyOne(sql.readHorizon, {})
+    if (this.#place.tx > ahead) return null
+    yield* go(settled)
+    return { events: this.#found, next: this.#place, caughtUp: this.#caughtUp }
+  }
+
+  /** Reads once, if that is all before the transaction `settled`. */
+  *once(settled: number, read: (after: EventPlace, max: number) => Work<Row[]>): Work<void> {
+    const rows = yield* read(this.#place, this.#max)
+    if (!this.#add(rows) && rows.length < this.#max) this.#reach(settled)
+  }
+
+  *through(settled: number): Work<void> {
+    let width = WIDTH_FIRST
+    for (let looked = 0; looked < LOOK_MAX; ) {
+      const from = this.#place.tx
+      if (from >= settled) return this.#reach(settled)
+      const to = Math.min(from + width, settled)
+      const count = yield* this.#count(from, to)
+      if (count === WINDOW_MAX && to - from > 1) {
+        width = Math.max(1, Math.floor((to - from) / WIDTH_FACTOR))
+        continue
+      }
+      looked += count
+      if (count === WINDOW_MAX) {
+        if (yield* this.#partOfGroup()) return
+      } else {
+        if (this.#add(yield* this.#reading.window(this.#place, { low: from, high: to }, this.#max))) return
+        this.#place = placeBefore(to)
+        if (count < WINDOW_MAX / WIDTH_FACTOR) width *= WIDTH_FACTOR
+      }
+    }
+  }
+
+  /** Counts up to WINDOW_MAX. */
+  *#count(from: number, to: number): Work<number> {
+    const pieces = this.#reading.pieces(from, to).map((piece) => ({ ...piece, max: WINDOW_MAX }))
+    const rows = yield* each(sql.countPieces, pieces)
+    const count = rows.reduce((sum, row) => sum + row.count, 0)
+    return Math.min(WINDOW_MAX, count)
+  }
+
+  /** Returns true if the answer is full. */
+  *#partOfGroup(): Work<boolean> {
+    const { tx } = this.#place
+    const after = afterPlace(this.#place)
+    const last = yield* one(sql.scanGroup, { ...after, look_max: WINDOW_MAX })
+    if (this.#add(yield* this.#reading.group(this.#place, WINDOW_MAX))) return true
+    if (last !== undefined) this.#place = { tx, jobId: last.job_id, n: last.n }
+    const left = (last?.found ?? 0) > 0 || (yield* one(sql.isGroupLeft, after))?.left === true
+    if (!left) this.#place = placeBefore(tx + 1)
+    return false
+  }
+
+  #reach(settled: number): void {
+    this.#place = placeBefore(settled)
+    this.#caughtUp = true
+  }
+
+  #add(rows: readonly Row[]): boolean {
+    for (const event of rows.flatMap((row) => this.#reading.toFound(row, this.#place))) {
+      if (this.#isFull()) return true
+      this.#found.push(event)
+      this.#bytes += this.#reading.bytesOf(event)
+      this.#place = event.place
+    }
+    return this.#isFull()
+  }
+
+  #isFull(): boolean {
+    return this.#found.length === this.#max || this.#bytes >= BYTES_MAX
+  }
 }

@@ -1,11 +1,78 @@
-import { type EventRules, eventRules } from '../../core/events/seq.ts'
+import { type EventRules, eventRules } from '../../core/events/event.ts'
 import { parsePolicy } from '../../core/run/job.ts'
-import type { RunState } from '../../core/run/run-state.ts'
+import { RUN_STATES, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { one, query, type RowOf, type Work } from '../statement.ts'
-import * as sql from './events.sql.ts'
+import { each, exactlyOne, one, query, type RowOf, statement, type Work } from '../statement.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
 
-export type EventRow = RowOf<typeof sql.readEvents>
+const EVENT_ROW = { n: 'integer', stage: 'text', seq: 'integer', data: 'text', created_at: 'integer' } as const
+
+/**
+ * The first event of a job is derived from the job: a row for it took a tenth of a submit. Nodes of the previous
+ * version write the row, and retention removes it.
+ */
+const readEvents = statement('read_events', {
+  params: { job_id: 'text', after: 'integer', max: 'integer' },
+  row: EVENT_ROW,
+  sql: eventsAfter('$after'),
+})
+
+/** Reads only the events that begin within the first `bytes_max` bytes. */
+const readEventsWithin = statement('read_events_within', {
+  params: { job_id: 'text', after: 'integer', max: 'integer', bytes_max: 'integer' },
+  row: EVENT_ROW,
+  sql: eventsAfter(`$after AND n <= (SELECT max(n) FROM (
+      SELECT n, sum(bytes) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (SELECT n, octet_length(data) AS bytes FROM ichido.events WHERE job_id = $job_id AND n > $after
+        ORDER BY n LIMIT $max) s) p
+    WHERE bytes_before IS NULL OR bytes_before < $bytes_max)`),
+})
+
+function eventsAfter(place: string): string {
+  return `SELECT CAST(1 AS bigint) AS n, 'run' AS stage, CAST(1 AS bigint) AS seq, '{"state":"PENDING"}' AS data, j.created_at
+    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $job_id AND CAST($after AS bigint) < 1
+      AND NOT EXISTS (SELECT 1 FROM ichido.events e WHERE e.job_id = $job_id AND e.n = 1)
+      AND (r.last_event_n = 1 OR EXISTS (SELECT 1 FROM ichido.events e WHERE e.job_id = $job_id AND e.n = 2))
+    UNION ALL
+    SELECT n, stage, seq, data, created_at FROM ichido.events WHERE job_id = $job_id AND n > ${place}
+    ORDER BY n LIMIT $max`
+}
+
+/** The policy stays text: most readers of events do not need it. */
+const readEventEnd = statement('read_event_end', {
+  params: { job_id: 'text' },
+  row: {
+    user_id: 'text',
+    kind: 'text',
+    policy: 'text',
+    state: { oneOf: RUN_STATES },
+    attempt: 'integer',
+    last_event_n: 'integer',
+  },
+  sql: `SELECT j.user_id, j.kind, j.policy, r.state, r.attempt, r.last_event_n
+    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $job_id AND NOT ${EXPIRED}`,
+})
+
+/**
+ * Reads the last event, by cursor, of each stage that workers publish in. It walks from stage to stage along the index.
+ */
+const readLastOfStages = statement('read_last_of_stages', {
+  params: { job_id: 'text' },
+  row: EVENT_ROW,
+  postgres: `WITH RECURSIVE s(stage) AS (
+      (SELECT stage FROM ichido.events WHERE job_id = $job_id AND stage <> 'run' ORDER BY stage LIMIT 1)
+      UNION ALL
+      SELECT (SELECT e.stage FROM ichido.events e WHERE e.job_id = $job_id AND e.stage > s.stage AND e.stage <> 'run'
+        ORDER BY e.stage LIMIT 1) FROM s WHERE s.stage IS NOT NULL)
+    SELECT e.n, e.stage, e.seq, e.data, e.created_at FROM s CROSS JOIN LATERAL (
+      SELECT * FROM ichido.events e WHERE e.job_id = $job_id AND e.stage = s.stage AND e.stage <> 'run'
+      ORDER BY e.n DESC LIMIT 1) e ORDER BY e.n`,
+  sqlite: `SELECT max(n) AS n, stage, seq, data, created_at FROM ichido.events WHERE job_id = $job_id AND stage <> 'run'
+    GROUP BY stage ORDER BY n`,
+})
+
+export type EventRow = RowOf<typeof readEvents>
 
 export interface EventRows {
   userId: string
@@ -17,35 +84,35 @@ export interface EventRows {
 /** @param bytesMax ends the page with the event that reaches this many bytes. */
 export function findEvents(jobId: string, after: number, max: number, bytesMax?: number): Command<EventRows | null> {
   return command('find_events', function* work(): Work<EventRows | null> {
-    // The end is read first: an event that comes in between is then one more, never one less than promised.
-    const end = yield* one(sql.readEventEnd, { job_id: jobId })
+    // The end is read first: an event that arrives in between is then one more than promised, never one less.
+    const end = yield* one(readEventEnd, { job_id: jobId })
     if (end === undefined) return null
     const page = { job_id: jobId, after, max }
     const events =
       bytesMax === undefined
-        ? yield* query(sql.readEvents, page)
-        : yield* query(sql.readEventsWithin, { ...page, bytes_max: bytesMax })
+        ? yield* query(readEvents, page)
+        : yield* query(readEventsWithin, { ...page, bytes_max: bytesMax })
     return { userId: end.user_id, state: end.state, events, lastN: end.last_event_n }
   })
 }
 
-export interface LatestState {
+interface LatestState {
   userId: string
   rules: EventRules
   state: RunState
   attempt: number
-  /** The last of all, if any is kept. */
+  /** The last event, if any is stored. */
   last: EventRow | undefined
-  /** The last one of each stage that workers publish in. */
+  /** The last event of each stage that workers publish in. */
   stages: EventRow[]
 }
 
 export function findLatestState(jobId: string): Command<LatestState | null> {
   return command('find_latest_state', function* work(): Work<LatestState | null> {
-    const end = yield* one(sql.readEventEnd, { job_id: jobId })
+    const end = yield* one(readEventEnd, { job_id: jobId })
     if (end === undefined) return null
-    const stages = yield* query(sql.readLastOfStages, { job_id: jobId })
-    const last = yield* one(sql.readEvents, { job_id: jobId, after: end.last_event_n - 1, max: 1 })
+    const stages = yield* query(readLastOfStages, { job_id: jobId })
+    const last = yield* one(readEvents, { job_id: jobId, after: end.last_event_n - 1, max: 1 })
     return {
       userId: end.user_id,
       rules: eventRules(end.kind, parsePolicy(JSON.parse(end.policy))),
@@ -54,5 +121,51 @@ export function findLatestState(jobId: string): Command<LatestState | null> {
       last,
       stages,
     }
+  })
+}
+
+const readFeedEnds = statement('read_feed_ends', {
+  params: { job_id: 'text' },
+  row: { job_id: 'text', state: { oneOf: RUN_STATES }, last_event_n: 'integer' },
+  postgres: `SELECT r.job_id, r.state, r.last_event_n FROM unnest($job_id::uuid[]) AS t(job_id)
+    JOIN ichido.jobs j ON j.id = t.job_id JOIN ichido.runs r ON r.job_id = t.job_id AND r.latest WHERE NOT ${EXPIRED}`,
+  sqlite: `SELECT r.job_id, r.state, r.last_event_n FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $job_id AND NOT ${EXPIRED}`,
+})
+
+/**
+ * If several stages have the seq, finds the first: the reader then gets events twice rather than not at all. The seq of
+ * a lifecycle event is its cursor, and counts if no worker has published the seq. The first event is derived from the
+ * job.
+ */
+const readCursorOfSeq = statement('read_cursor_of_seq', {
+  params: { job_id: 'text', seq: 'integer' },
+  row: { n: 'integer?' },
+  sql: `SELECT coalesce(
+      (SELECT min(n) FROM ichido.events WHERE job_id = $job_id AND seq = $seq AND stage <> 'run'),
+      (SELECT n FROM ichido.events WHERE job_id = $job_id AND n = $seq AND stage = 'run'),
+      CASE WHEN CAST($seq AS bigint) = 1 THEN CAST(1 AS bigint) END) AS n`,
+})
+
+interface FeedEnd {
+  state: RunState
+  lastN: number
+}
+
+/** Reads the ends of many jobs at once. Jobs that are gone are left out. */
+export function findFeedEnds(jobIds: readonly string[]): Command<Map<string, FeedEnd>> {
+  return command('find_feed_ends', function* work(): Work<Map<string, FeedEnd>> {
+    const rows = yield* each(
+      readFeedEnds,
+      jobIds.map((job_id) => ({ job_id })),
+    )
+    return new Map(rows.map((row) => [row.job_id, { state: row.state, lastN: row.last_event_n }]))
+  })
+}
+
+/** Returns null if no event of the job has this seq. */
+export function findCursorOfSeq(jobId: string, seq: number): Command<number | null> {
+  return command('find_cursor_of_seq', function* work(): Work<number | null> {
+    return (yield* exactlyOne(readCursorOfSeq, { job_id: jobId, seq })).n
   })
 }

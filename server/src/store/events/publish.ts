@@ -1,11 +1,92 @@
-import type { StoredEvent } from '../../core/events/event.ts'
-import { eventRules, seqProblem, storedSeq } from '../../core/events/seq.ts'
+import { eventRules, type StoredEvent, seqProblem, storedSeq } from '../../core/events/event.ts'
+import { parsePolicy } from '../../core/run/job.ts'
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { foldBy } from '../runs/fold.ts'
 import { explain, factsOf } from '../runs/run-facts.ts'
-import { each, type RowOf, type Work } from '../statement.ts'
-import * as sql from './events.sql.ts'
+import { each, type RowOf, statement, type Work } from '../statement.ts'
+
+export const PUBLISHER = (
+  r: string,
+) => `${r}id AS run_id, ${r}assigned_worker_id AS worker_id, ${r}lease_id, ${r}job_id, ${r}attempt,
+  ${r}kind, (SELECT j.policy FROM ichido.jobs j WHERE j.id = ${r}job_id) AS policy`
+
+export const PUBLISHER_ROW = {
+  run_id: 'text',
+  job_id: 'text',
+  attempt: 'integer',
+  kind: 'text',
+  policy: { json: parsePolicy },
+  last_n: 'integer',
+  now: 'integer',
+} as const
+
+/**
+ * Reserves `count` numbers. Guards the holder and RUNNING. The row locks, taken in the order of the runs, order the
+ * events of a job. `last_n` is the number of the last event before. With a condition on the state alone, PostgreSQL
+ * would start with the runs and search all items for each.
+ */
+export const raisePublishers = statement('raise_publishers', {
+  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', count: 'integer' },
+  row: { ...PUBLISHER_ROW, worker_id: 'text', lease_id: 'text', tx: 'integer?' },
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $count::bigint[])
+        AS t(run_id, worker_id, lease_id, count)
+      ORDER BY t.run_id)
+    UPDATE ichido.runs r SET last_event_n = r.last_event_n + t.count
+    FROM t WHERE r.id = t.run_id AND r.state || left(t.lease_id, 0) = 'RUNNING'
+      AND r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id
+    RETURNING ${PUBLISHER('r.')}, r.last_event_n - t.count AS last_n, now_ms() AS now,
+      pg_current_xact_id()::text::bigint AS tx`,
+  sqlite: [
+    `UPDATE ichido.runs SET last_event_n = last_event_n + $count
+      WHERE id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id AND state = 'RUNNING'`,
+    `SELECT ${PUBLISHER('r.')}, r.last_event_n - $count AS last_n, now_ms() AS now, NULL AS tx
+      FROM ichido.runs r WHERE r.id = $run_id AND changes() = 1`,
+  ],
+})
+
+/** Returns unused numbers. */
+const lowerPublishers = statement('lower_publishers', {
+  params: { run_id: 'text', n: 'integer' },
+  row: {},
+  postgres: `UPDATE ichido.runs r SET last_event_n = t.n FROM unnest($run_id::uuid[], $n::bigint[]) AS t(run_id, n)
+    WHERE r.id = t.run_id`,
+  sqlite: 'UPDATE ichido.runs SET last_event_n = $n WHERE id = $run_id',
+})
+
+/**
+ * The runs of the jobs are locked, so no other transaction stores their events. The index refuses an event that is
+ * stored already: an insert with ON CONFLICT takes three times as long on PostgreSQL. The parameters have the names of
+ * `StoredEvent`, so that events need not be copied.
+ */
+const insertEvents = statement('insert_events', {
+  params: {
+    jobId: 'text',
+    n: 'integer',
+    stage: 'text',
+    seq: 'integer',
+    domain: 'text',
+    data: 'text',
+    createdAtMs: 'integer',
+  },
+  row: {},
+  postgres: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+    SELECT * FROM unnest($jobId::uuid[], $n::bigint[], $stage::text[], $seq::bigint[], $domain::text[], $data::text[],
+      $createdAtMs::bigint[])`,
+  sqlite: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+    VALUES ($jobId, $n, $stage, $seq, $domain, $data, $createdAtMs)`,
+})
+
+export const readPublished = statement('read_published', {
+  params: { job_id: 'text', stage: 'text', seq: 'integer' },
+  row: { job_id: 'text', n: 'integer', stage: 'text', seq: 'integer', created_at: 'integer', tx: 'integer' },
+  postgres: `SELECT e.job_id, e.n, e.stage, e.seq, e.created_at, e.tx
+    FROM unnest($job_id::uuid[], $stage::text[], $seq::bigint[]) AS t(job_id, stage, seq)
+    JOIN ichido.events e ON e.job_id = t.job_id AND e.stage = t.stage AND e.seq = t.seq AND e.stage <> 'run'`,
+  sqlite: `SELECT job_id, n, stage, seq, created_at, 0 AS tx FROM ichido.events
+    WHERE job_id = $job_id AND stage = $stage AND seq = $seq AND stage <> 'run'`,
+})
 
 export interface PublishItem {
   runId: string
@@ -17,15 +98,15 @@ export interface PublishItem {
 
 export type PublishOutcome =
   /**
-   * For each event what was stored; null: it was there before. The transaction has no other events than those of the batch;
-   * null on SQLite, and when some may be of a try that was not heard of.
+   * Each stored event; null: it was stored before. `tx` contains only events of this batch; null on SQLite, and if some
+   * events may be of an uncertain commit.
    */
   | { kind: 'stored'; jobId: string; events: (StoredEvent | null)[]; tx: number | null }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
   /** Nothing of the item was stored. */
   | { kind: 'invalid'; field: string; message: string }
 
-/** What an item wants to be stored; the numbers are given out last. */
+/** The events that an item wants to store. They are numbered last. */
 interface Wanted {
   kind: 'wanted'
   jobId: string
@@ -34,19 +115,19 @@ interface Wanted {
 }
 
 /**
- * (job, stage, seq) is stored once: who comes first is stored, whatever the data of the others. The cursor is raised under the
- * run's row lock, so that readers never skip an event. An item is published as a whole or not at all, and none fails another.
- * Most events are new. Unless it is to `look` for them first, one that is there already fails the batch as a BadValue.
+ * An event (job, stage, seq) is stored once: the first wins, whatever the data of later ones. The cursor rises under
+ * the run's row lock, so that readers never skip an event. An item is published as a whole or not at all, and does not
+ * fail other items. Most events are new: without `look`, an event that is stored already fails the batch as a BadValue.
  */
 export function publishBatch(items: readonly PublishItem[], look: boolean): Command<PublishOutcome[]> {
-  /** Of tries whose commit may not have been heard of. */
+  /** Transactions of tries whose commit is uncertain. */
   const transactions = new Set<number | null>()
   return command('publish', function* work(again): Work<PublishOutcome[]> {
     const { firsts } = foldBy(items, holderOf)
     const room = new Map<string, number>()
     for (const item of items) raise(room, holderOf(item), item.events.length)
     const rows = yield* each(
-      sql.raisePublishers,
+      raisePublishers,
       firsts.map((item) => ({
         run_id: item.runId,
         worker_id: item.workerId,
@@ -75,10 +156,10 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
   })
 }
 
-type Publisher = RowOf<typeof sql.raisePublishers>
-type PublishedRow = RowOf<typeof sql.readPublished>
+type Publisher = RowOf<typeof raisePublishers>
+type PublishedRow = RowOf<typeof readPublished>
 
-// A lease_id begins with its run's id; neither it, nor an id or a seq, has a space in it.
+// A lease_id begins with its run's id. Neither ids nor numbers contain a space.
 const holderOf = ({ workerId, leaseId }: PublishItem) => `${leaseId} ${workerId}`
 const holderIn = ({ lease_id, worker_id }: Publisher) => `${lease_id} ${worker_id}`
 export const identityOf = ({ jobId, stage, seq }: StoredEvent) => `${jobId} ${seq} ${stage}`
@@ -117,10 +198,10 @@ function wantedOf({ events }: PublishItem, publisher: Publisher): Wanted | Publi
   }
 }
 
-/** Those that are in the store already. */
+/** Finds events that are stored already. */
 export function* findStored(wanted: readonly StoredEvent[]): Work<Map<StoredEvent, PublishedRow>> {
   const rows = yield* each(
-    sql.readPublished,
+    readPublished,
     wanted.map(({ jobId, stage, seq }) => ({ job_id: jobId, stage, seq })),
   )
   const known = new Map(rows.map((row) => [identityIn(row), row]))
@@ -132,7 +213,7 @@ export function* findStored(wanted: readonly StoredEvent[]): Work<Map<StoredEven
   )
 }
 
-/** Whether it was stored by one of our own tries. */
+/** True if one of our own tries stored the event. */
 function claim(event: StoredEvent, row: PublishedRow | undefined, transactions: ReadonlySet<number | null>): boolean {
   if (row === undefined || !transactions.has(row.tx)) return false
   event.n = row.n
@@ -141,8 +222,8 @@ function claim(event: StoredEvent, row: PublishedRow | undefined, transactions: 
 }
 
 /**
- * There is room for all that was wanted; what repeats and refused ones do not need goes back, so that no gap is left. Answers
- * with the last number of each job.
+ * Inserts the new events with their numbers, and returns the reserved numbers that were not needed, so that there is no
+ * gap. The result is the last number of each job.
  */
 export function* insertNumbered<R extends Pick<Publisher, 'run_id' | 'job_id' | 'last_n'>>(
   news: readonly StoredEvent[],
@@ -151,11 +232,11 @@ export function* insertNumbered<R extends Pick<Publisher, 'run_id' | 'job_id' | 
 ): Work<ReadonlyMap<string, number>> {
   const last = new Map(rows.map((row) => [row.job_id, row.last_n]))
   for (const event of news) event.n = raise(last, event.jobId, 1)
-  yield* each(sql.insertEvents, news)
+  yield* each(insertEvents, news)
   const lower = rows.flatMap((row) => {
     const n = last.get(row.job_id) ?? 0
     return n < row.last_n + roomOf(row) ? [{ run_id: row.run_id, n }] : []
   })
-  yield* each(sql.lowerPublishers, lower)
+  yield* each(lowerPublishers, lower)
   return last
 }

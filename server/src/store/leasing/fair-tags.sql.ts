@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE, TERM } from '../system/leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from '../system/term.ts'
 import { READY } from './leases.sql.ts'
 
 const TIME = 'SELECT q.tag FROM ichido.queue_times q WHERE q.queue = t.queue AND q.priority = t.priority'

@@ -1,6 +1,6 @@
 import { type Command, command } from '../port.ts'
 import { each, eachStep, query, type RowOf, readRows, type Work } from '../statement.ts'
-import type { Term } from '../system/leadership.ts'
+import type { Term } from '../system/term.ts'
 import * as sql from './fair-tags.sql.ts'
 import { queueHead } from './queues.ts'
 

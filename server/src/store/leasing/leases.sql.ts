@@ -1,4 +1,4 @@
-import { SEQ_PER_ATTEMPT } from '../../core/events/seq.ts'
+import { SEQ_PER_ATTEMPT } from '../../core/events/event.ts'
 import { DEFAULT_CONTINUATION_SECONDS, parsePolicy } from '../../core/run/job.ts'
 import { DURABLY_NOW, MOVES_WRITTEN } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'

@@ -16,7 +16,7 @@ const LIMITS = `CASE WHEN q.custom THEN q.max_concurrent ELSE d.max_concurrent E
   CASE WHEN q.custom THEN q.period ELSE d.period END AS period,
   CASE WHEN q.custom THEN q.max_bytes ELSE d.max_bytes END AS max_bytes, q.used_bytes`
 
-/** Of a user's row `q` and the default's row `d`. */
+/** For a user's row `q` and the default's row `d`. */
 export const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q.cost_limit_micros IS NULL AND q.max_bytes IS NULL
   ELSE d.max_concurrent IS NULL AND d.cost_limit_micros IS NULL AND d.max_bytes IS NULL END`
 
@@ -24,9 +24,9 @@ export const UNLIMITED = `CASE WHEN q.custom THEN q.max_concurrent IS NULL AND q
 const LOCKED_ROW = { user_id: 'text', ...LIMITS_ROW, now: 'integer' } as const
 
 /**
- * Shares the rows of the users without limits. The users are sorted. Nothing is counted for a user without limits, so its
- * submits need not wait for each other: else an open transaction of an application with one submit in it would hold up all
- * other submits. Only a transaction that sets a limit waits.
+ * Shares the rows of users without limits. The users are sorted. Nothing is counted for these users, so their submits
+ * need not wait for each other: otherwise an application's open transaction with one submit would block all other
+ * submits. Only a transaction that sets a limit waits.
  */
 export const shareUsers = statement('share_users', {
   params: { user_id: 'text' },
@@ -41,9 +41,9 @@ export const shareUsers = statement('share_users', {
 })
 
 /**
- * Locks the rows of the users with limits, in the order given, which is sorted. On PostgreSQL it locks no user while one of
- * them has no row: two transactions that locked some users and then added the others would deadlock. It locks no user
- * without limits: other transactions share that row, and may wait for a row that this one shares.
+ * Locks the rows of users with limits, in sorted order. On PostgreSQL it locks nobody while one of the users has no
+ * row: two transactions that locked some users and then added the others would deadlock. It does not lock users without
+ * limits: other transactions share those rows, and may wait for a row that this one shares.
  */
 export const lockUsers = statement('lock_users', {
   params: { user_id: 'text' },
@@ -80,10 +80,10 @@ const USE = `u.id AS user_id,
       now_ms() AS now`
 
 /**
- * The users' rows are locked. `at` is the instant that the command decides by: a submit of the same batch must not bring a
- * reservation that is counted as expired here. This is a statement of its own: its snapshot must be younger than the lock.
- * Runs and reservations that it does not count had ended by `now`. `lapsed` says that it was the first to leave out expired
- * reservations. They are counted, because for `EXISTS` PostgreSQL may read the whole table.
+ * The users' rows are locked. `at` is the instant that the command decides by: a submit of the same batch must not
+ * bring a reservation that is counted as expired here. This is a separate statement: its snapshot must be younger than
+ * the lock. Runs and reservations that are not counted had ended by `now`. `lapsed` is true if this is the first count
+ * without some expired reservations. It is a count, because for `EXISTS` PostgreSQL may read the whole table.
  */
 export const countInUse = statement('count_in_use', {
   params: { user_id: 'text', at: 'integer' },
@@ -92,7 +92,7 @@ export const countInUse = statement('count_in_use', {
   sqlite: `SELECT ${USE} FROM (SELECT $user_id AS id, $at AS at) u`,
 })
 
-// Ten jobs of the highest cost pass 2^53 millionths; a sum beyond it cannot be read, and no limit reaches that far.
+// Ten jobs of the highest cost exceed 2^53 millionths. A larger sum cannot be read, and no limit is that high.
 const SPENT = 'CASE WHEN spent_micros > 9007199254740991 THEN 9007199254740991 ELSE spent_micros END AS spent_micros'
 
 const COUNTER = { user_id: 'text', period, period_start: 'integer' } as const
@@ -107,7 +107,7 @@ export const readSpent = statement('read_spent', {
     WHERE user_id = $user_id AND period = $period AND period_start = $period_start`,
 })
 
-/** Takes one row for each counter, sorted. These locks come last in the order of locks. */
+/** Takes one row for each counter, sorted. These locks are last in the lock order. */
 export const addSpent = statement('add_spent', {
   params: { ...COUNTER, spent_micros: 'integer' },
   row: {},
@@ -119,17 +119,17 @@ export const addSpent = statement('add_spent', {
     ON CONFLICT (user_id, period, period_start) DO UPDATE SET spent_micros = c.spent_micros + excluded.spent_micros`,
 })
 
-/** Of a run whose job was charged for it and keeps the charge: a run that is canceled before it starts gives it back. */
+/** For a run that keeps its job's charge: a run that is canceled before it starts gives the charge back. */
 const COSTS = "NOT (c.state = 'CANCELED' AND c.started_at IS NULL)"
 const COSTING_RUNS = 'FROM ichido.runs c WHERE c.job_id = j.id AND'
 
-/** Of a job `j`: no run of it ever started, and all were canceled. Its next run is charged again. */
+/** For a job `j`: all its runs were canceled before they started. Its next run is charged again. */
 export const GIVEN_BACK = `NOT EXISTS (SELECT 1 ${COSTING_RUNS} ${COSTS})`
 
 const REFUND = `r.user_id, r.created_at AS charged_at, j.estimated_cost_micros
     FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id`
 
-/** The runs were just canceled. The rows say which charges to give back. */
+/** The runs were just canceled. The rows are the charges to give back. */
 export const readRefunds = statement('read_refunds', {
   params: { run_id: 'text' },
   row: { user_id: 'text', charged_at: 'integer', estimated_cost_micros: 'integer' },
@@ -140,7 +140,7 @@ export const readRefunds = statement('read_refunds', {
 const CHARGE = `j.id AS job_id, j.user_id, j.estimated_cost_micros,
     (SELECT c.created_at ${COSTING_RUNS} ${COSTS} ORDER BY c.run_no LIMIT 1) AS charged_at FROM ichido.jobs j`
 
-/** A job that ran was charged with the first of its runs that gave nothing back. */
+/** A job is charged by the first of its runs that keeps the charge. */
 export const readCharges = statement('read_charges', {
   params: { job_id: 'text' },
   row: { job_id: 'text', user_id: 'text', estimated_cost_micros: 'integer', charged_at: 'integer' },
@@ -192,7 +192,7 @@ export const deleteQuota = statement('delete_quota', {
 /** A user without a row has no limits of its own. */
 const CUSTOM = 'coalesce(q.custom, false) AS custom'
 
-/** The limits in force of a user, known or not. */
+/** The effective limits of any user, known or not. */
 export const readQuota = statement('read_quota', {
   params: { user_id: 'text' },
   row: { custom: 'flag', ...LIMITS_ROW },
@@ -203,9 +203,9 @@ export const readQuota = statement('read_quota', {
 export const USER_ROW = { user_id: 'text', created_at: 'integer?', custom: 'flag', ...LIMITS_ROW } as const
 
 /**
- * The users after the user $1. A user is somebody who had a token, has submitted or reserved, or was given limits. It reads a
- * page of each table by its key, and takes the first users of both: each of them is on the page of every table that has it.
- * The maximum stands in the text: a plan that PostgreSQL keeps for any maximum may sort a whole table.
+ * The users after the user $1. A user had a token, has submitted or reserved, or was given limits. It reads a page of
+ * each table by its key, and takes the first users of both. The maximum is part of the text: a plan that PostgreSQL
+ * keeps for any maximum may sort a whole table.
  */
 export function usersAfter(max: number): string {
   const page = `WHERE user_id > $1 AND user_id <> '*' ORDER BY user_id LIMIT ${max}`

@@ -5,7 +5,7 @@ import { type Command, command } from '../port.ts'
 import { each, now, one, pageOf, query, type RowOf, type SqlValue, select, type Work } from '../statement.ts'
 import { RESERVATION, RESERVATION_ROW, readReservation } from '../submission/reservations.sql.ts'
 import { type Reservation, toReservation } from '../submission/reservations.ts'
-import { forgetBytes, readBytes } from './bytes.sql.ts'
+import { forgetBytes, readBytes } from './bytes.ts'
 import {
   addUsers,
   countInUse,
@@ -27,7 +27,7 @@ export interface QuotaUse extends Omit<Quota, 'maxBytes'>, ByteQuota {
 }
 
 export interface UserUse extends QuotaUse {
-  /** When its first token was made; null: it has come without one. */
+  /** When the user's first token was created; null: the user has no token. */
   createdAtMs: number | null
 }
 
@@ -41,7 +41,7 @@ export function findQuota(userId: string): Command<QuotaUse> {
   })
 }
 
-/** In the order of their ids; `*` is none of them. */
+/** In the order of their ids, without `*`. */
 export function listUsers(limit: number, after: string | null): Command<Listed<UserUse>> {
   return command('list_users', function* work(): Work<Listed<UserUse>> {
     const rows = yield* select(USER_ROW, usersAfter(limit + 1), [after ?? ''])
@@ -91,7 +91,7 @@ function* countUse(users: readonly Limited[]): Work<<T extends Limited>(user: T)
   })
 }
 
-/** Of those with a limit. A user that has stored nothing since its limit was set has not been counted yet. */
+/** For users with a limit. A user that has stored nothing since its limit was set has not been counted yet. */
 function* readStored(users: readonly Limited[]): Work<Map<string, number>> {
   const stored = new Map<string, number>()
   for (const { userId, maxBytes, usedBytes } of users) {
@@ -123,7 +123,7 @@ export function setQuota(userId: string, quota: Quota, by: By | null = null): Co
   })
 }
 
-/** Back to the limits of `*`. */
+/** Returns the user to the limits of `*`. */
 export function clearQuota(userId: string, by: By | null = null): Command<boolean> {
   return command('delete_quota', function* work(again): Work<boolean> {
     const before = yield* lockOwn(userId)
@@ -135,7 +135,7 @@ export function clearQuota(userId: string, by: By | null = null): Command<boolea
   })
 }
 
-/** Null when the user has no limits of its own. */
+/** Returns null if the user has no limits of its own. */
 function* lockOwn(userId: string): Work<ReturnType<typeof describe> | null> {
   const row = yield* one(lockQuota, { user_id: userId })
   if (!row?.custom) return null

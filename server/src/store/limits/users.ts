@@ -3,7 +3,7 @@ import { each, type RowOf, type Work } from '../statement.ts'
 import { expireReservations } from '../submission/reservations.sql.ts'
 import { addUsers, countInUse, lockUsers, readSpent, shareUsers } from './quotas.sql.ts'
 
-/** Limits and use of a user, read under its lock; the command raises the use as it lets jobs in. */
+/** The limits and use of a user, read under its lock. The command raises the use for each admitted job. */
 export interface LockedUser extends Omit<Quota, 'maxBytes'>, ByteQuota {
   userId: string
   inUse: number
@@ -12,19 +12,20 @@ export interface LockedUser extends Omit<Quota, 'maxBytes'>, ByteQuota {
 
 export interface LockedUsers {
   users: Map<string, LockedUser>
-  /** The instant to decide by. */
+  /** The instant that the command decides by. */
   nowMs: number
-  /** What is let in begins here, and not before what has made room for it ended. */
+  /** Admitted jobs begin at this instant, and not before the runs that made room for them had ended. */
   countedAtMs: number
 }
 
 /**
- * Locks users with limits in the order of their ids, then counts in statements of their own: a count in the locking
- * statement would look at a snapshot older than the wait for the lock, and overshoot. What it leaves out stays left out.
+ * Locks users with limits in the order of their ids, then counts in separate statements: a count in the locking
+ * statement would use a snapshot from before the wait, and exceed the limit. Reservations that are not counted become
+ * expired.
  */
 export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
   const locked = yield* lockUsersOf(userIds)
-  // The row that was locked last tells a time when all of them were.
+  // The latest of these times is after all locks.
   const nowMs = Math.max(...locked.map((row) => row.now))
   const users = new Map(locked.map((row) => [row.user_id, toUser(row)]))
 
@@ -44,7 +45,7 @@ export function* lockAndCount(userIds: Iterable<string>): Work<LockedUsers> {
   return { users, nowMs, countedAtMs: Math.max(nowMs, ...counts.map((row) => row.now)) }
 }
 
-/** A user's limits in force, read under its lock. */
+/** The effective limits of a user, read under its lock. */
 export type UserLimits = RowOf<typeof lockUsers>
 
 /** Locks users in the order of their ids. The rows of users without limits are shared. */
@@ -64,7 +65,7 @@ function* lock(ids: readonly string[]): Work<UserLimits[]> {
   return [...unlimited, ...(yield* lock(rest))]
 }
 
-/** Only for users with a cost limit; under their lock. Takes the instant that what is let in will be charged at. */
+/** Reads the costs of users with a cost limit, under their lock. `chargedAtMs` is the instant of the charge. */
 export function* readCosts(users: Iterable<LockedUser>, chargedAtMs: number): Work<void> {
   const limited = [...users].filter((user) => user.costLimitMicros !== null)
   const counters = limited.map(({ userId, period }) => ({

@@ -1,12 +1,112 @@
 import { bytesLeft } from '../../core/limits/quota.ts'
-import type { LogStream } from '../../core/run/run-log.ts'
-import type { RunRefusal, RunState } from '../../core/run/run-state.ts'
+import { LOG_STREAMS, type LogStream, RUN_STATES, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { explain } from '../runs/run-facts.ts'
 import { readFacts } from '../runs/runs.sql.ts'
-import { each, one, query, type RowOf, type Work } from '../statement.ts'
-import * as sql from './run-logs.sql.ts'
+import { each, one, query, type RowOf, statement, type Work } from '../statement.ts'
+import { EXPIRED } from '../system/retention.sql.ts'
+
+/**
+ * The log of a run is a row for each chunk, or, once it is archived, one row that names its file. Every change holds
+ * the lock of the run.
+ */
+
+const stream = { oneOf: LOG_STREAMS } as const
+
+const HOLDER = "id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id AND state = 'RUNNING'"
+
+/** Guards the holder and RUNNING. The row lock orders the log of a run. */
+const lockLogger = statement('lock_logger', {
+  params: { run_id: 'text', worker_id: 'text', lease_id: 'text' },
+  row: { job_id: 'text' },
+  postgres: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER} FOR NO KEY UPDATE`,
+  sqlite: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER}`,
+})
+
+export const readLogOwner = statement('read_log_owner', {
+  params: { run_id: 'text' },
+  row: { user_id: 'text' },
+  sql: 'SELECT user_id FROM ichido.runs WHERE id = $run_id',
+})
+
+/** Finds the last chunk of the run's log. */
+export const readLogEnd = statement('read_log_end', {
+  params: { run_id: 'text' },
+  row: { n: 'integer', end_bytes: 'integer?', log_ref: 'text?' },
+  sql: 'SELECT n, end_bytes, log_ref FROM ichido.run_logs WHERE run_id = $run_id ORDER BY n DESC LIMIT 1',
+})
+
+/** `end_bytes` is the length of the log with this chunk. `head` marks the chunk that the log begins with. */
+const insertLogs = statement('insert_logs', {
+  params: { run_id: 'text', n: 'integer', stream, chunk: 'text', end_bytes: 'integer', head: 'flag' },
+  row: {},
+  postgres: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
+    SELECT t.run_id, t.n, t.stream, t.chunk, t.end_bytes, t.head, now_ms()
+    FROM unnest($run_id::uuid[], $n::integer[], $stream::text[], $chunk::text[], $end_bytes::bigint[],
+        $head::boolean[])
+      AS t(run_id, n, stream, chunk, end_bytes, head)`,
+  sqlite: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
+    VALUES ($run_id, $n, $stream, $chunk, $end_bytes, $head, now_ms())`,
+})
+
+/** Does not find a job whose result has expired. */
+const readLogJob = statement('read_log_job', {
+  params: { job_id: 'text' },
+  row: { user_id: 'text', state: { oneOf: RUN_STATES } },
+  sql: `SELECT j.user_id, r.state FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    WHERE j.id = $job_id AND NOT ${EXPIRED}`,
+})
+
+export const PLACED_ROW = {
+  run_no: 'integer',
+  run_id: 'text',
+  n: 'integer',
+  bytes: 'integer',
+  stream,
+  chunk: 'text?',
+  created_at: 'integer',
+  log_ref: 'text?',
+} as const
+
+/**
+ * Chunks may be large. Their places are read first, up to `$chunks_max`. Then only those chunks are read that begin within the
+ * first `$bytes_max` bytes.
+ */
+export function within(places: string, order: string): string {
+  return `SELECT p.run_no, p.run_id, p.n, p.bytes, c.stream, c.chunk, c.created_at, c.log_ref
+    FROM (SELECT s.*, sum(bytes) OVER (ORDER BY ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (${places} ORDER BY ${order} LIMIT $chunks_max) s) p
+    JOIN ichido.run_logs c ON c.run_id = p.run_id AND c.n = p.n
+    WHERE p.bytes_before IS NULL OR p.bytes_before < $bytes_max ORDER BY ${order.replaceAll(/run_no|\bn\b/g, 'p.$&')}`
+}
+
+export const PLACES = `SELECT r.run_no, l.run_id, l.n, coalesce(octet_length(l.chunk), 0) AS bytes
+  FROM ichido.runs r JOIN ichido.run_logs l ON l.run_id = r.id`
+
+/** Reads the log of a job after a place. */
+const readLogs = statement('read_logs', {
+  params: { job_id: 'text', run_no: 'integer', n: 'integer', chunks_max: 'integer', bytes_max: 'integer' },
+  row: PLACED_ROW,
+  sql: within(
+    `${PLACES} WHERE r.job_id = $job_id AND (r.run_no > $run_no OR (r.run_no = $run_no AND l.n > $n))`,
+    'run_no, n',
+  ),
+})
+
+/**
+ * Reads backwards from a place, the last chunk first. A run that was archived since its last chunks were read has one row,
+ * wherever in the run the place is. The place -1 is before the beginning of a run, and finds nothing of it.
+ */
+const readLogsBack = statement('read_logs_back', {
+  params: { job_id: 'text', run_no: 'integer', n: 'integer', chunks_max: 'integer', bytes_max: 'integer' },
+  row: PLACED_ROW,
+  sql: within(
+    `${PLACES} WHERE r.job_id = $job_id
+      AND (r.run_no < $run_no OR (r.run_no = $run_no AND (l.n < $n OR (l.log_ref IS NOT NULL AND $n >= 0))))`,
+    'run_no DESC, n DESC',
+  ),
+})
 
 export interface LogChunk {
   n: number
@@ -14,16 +114,16 @@ export interface LogChunk {
   text: string
 }
 
-export interface LogItem {
+interface LogItem {
   runId: string
   workerId: string
   leaseId: string
   chunks: readonly LogChunk[]
-  /** Of the whole log of a run. */
+  /** The maximum for the whole log of a run. */
   bytesMax: number
 }
 
-export type LogOutcome =
+type LogOutcome =
   | { kind: 'stored'; jobId: string; accepted: number }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
@@ -34,20 +134,20 @@ export type LogOutcome =
 export function storeLogs(item: LogItem): Command<LogOutcome> {
   return command('logs', function* work(): Work<LogOutcome> {
     const { runId, workerId, leaseId } = item
-    const owner = (yield* one(sql.readLogOwner, { run_id: runId }))?.user_id ?? null
+    const owner = (yield* one(readLogOwner, { run_id: runId }))?.user_id ?? null
     const quota = owner === null ? null : yield* lockForBytes(owner)
-    const run = yield* one(sql.lockLogger, { run_id: runId, worker_id: workerId, lease_id: leaseId })
+    const run = yield* one(lockLogger, { run_id: runId, worker_id: workerId, lease_id: leaseId })
     if (run === undefined) {
       const [facts] = yield* each(readFacts, [{ id: runId }])
       const reason = explain(facts, { verb: 'heartbeat', workerId, leaseId })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     }
-    const end = yield* one(sql.readLogEnd, { run_id: runId })
+    const end = yield* one(readLogEnd, { run_id: runId })
     const [lastN, endBytes] = [end?.n ?? -1, end?.end_bytes ?? 0]
     const news = new Map(item.chunks.filter(({ n }) => n > lastN).map((chunk) => [chunk.n, chunk]))
     const kept = cut([...news.values()], endBytes, item.bytesMax, quota === null ? 0 : bytesLeft(quota))
     yield* each(
-      sql.insertLogs,
+      insertLogs,
       kept.map(({ n, stream, text, endBytes }, i) => ({
         run_id: runId,
         n,
@@ -109,18 +209,18 @@ export interface LogRows {
   rows: LogRow[]
 }
 
-/** A chunk. A run that is archived has one row, at the place of its last chunk, with its `log_ref`. */
-export type LogRow = RowOf<typeof sql.readLogs>
+/** A chunk. An archived run has one row with its `log_ref`, at the place of its last chunk. */
+export type LogRow = RowOf<typeof readLogs>
 
 export interface LogAmount {
   chunksMax: number
-  /** The chunk that passes it is the last; a single one may be as long as the log of a run. */
+  /** The chunk that reaches it is the last. A single chunk may be as long as the log of a run. */
   bytesMax: number
 }
 
 /**
- * Reads on after a place, or backwards before it, the last chunk first. The state is read first: the log of an ended job is
- * complete by then.
+ * Reads after a place, or backwards before it, the last chunk first. The state is read first, so the log of an ended
+ * job is complete.
  */
 export function findLogs(
   jobId: string,
@@ -129,10 +229,10 @@ export function findLogs(
   { chunksMax, bytesMax }: LogAmount,
 ): Command<LogRows | null> {
   return command('find_logs', function* work(): Work<LogRows | null> {
-    const job = yield* one(sql.readLogJob, { job_id: jobId })
+    const job = yield* one(readLogJob, { job_id: jobId })
     if (job === undefined) return null
     const params = { job_id: jobId, run_no: runNo, n, chunks_max: chunksMax, bytes_max: bytesMax }
-    const rows = yield* query(way === 'after' ? sql.readLogs : sql.readLogsBack, params)
+    const rows = yield* query(way === 'after' ? readLogs : readLogsBack, params)
     return { userId: job.user_id, state: job.state, rows }
   })
 }

@@ -2,12 +2,12 @@
 export interface Migration {
   version: number
   name: string
-  /** Text in PostgreSQL's words; `sqliteDdl` turns it into SQLite's. */
+  /** The text in PostgreSQL's dialect; `sqliteDdl` translates it for SQLite. */
   statements: readonly string[]
   postgresOnly?: readonly string[]
 }
 
-/** SQLite knows four storage classes; STRICT tables hold it to them. */
+/** SQLite has four storage classes; STRICT tables enforce them. */
 export function sqliteDdl(statement: string): string {
   const text = statement
     .replace(/\bichido\./g, '')
@@ -17,8 +17,8 @@ export function sqliteDdl(statement: string): string {
 }
 
 /**
- * May code that knows schema `known` work on a database at schema `found`? One version ahead is allowed, because a
- * migration never breaks the version before it: nodes are upgraded one after the other. Further ahead is refused.
+ * Decides whether code that knows schema `known` may use a database at schema `found`. One version ahead is allowed,
+ * because a migration never breaks the previous version: nodes are upgraded one after the other.
  */
 export function schemaVerdict(found: number, known: number): 'migrate' | 'current' | 'ahead' | 'refuse' {
   if (found < known) return 'migrate'

@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 import pg from 'pg'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { bareDatabase } from '../../../../scripts/testing/services.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import { Reaper, seize } from '../../testing/nodes/reaper.ts'
 import { again, BY, content, define, EVERY_SECOND, ledger, setDue } from '../../testing/nodes/ticker.ts'
 import { defineOn } from '../../testing/nodes/triggers.ts'
@@ -13,7 +14,7 @@ import { removeKeys } from '../../testing/store/retention.ts'
 import { failed, Scene } from '../../testing/store/scene.ts'
 import { openNode, sql, unique } from '../../testing/store/store.ts'
 import { tagged } from '../../testing/store/tags.ts'
-import { AUTH_REQUIRED, createToken, listTokens, readSettings } from '../access/access.ts'
+import { createToken, listTokens, readAuthRequired } from '../access/access.ts'
 import { DATABASE_FILE, openSqlite } from '../engines/sqlite/sqlite.ts'
 import { publishBatch } from '../events/publish.ts'
 import { findJob } from '../jobs/read-jobs.ts'
@@ -29,17 +30,14 @@ import {
   resumeDefinition,
   updateDefinition,
 } from '../schedules/definitions.ts'
-import { makeTicks } from '../schedules/ticks.ts'
-import { findWaitingTicks, tryWaitingTicks } from '../schedules/waiting-ticks.ts'
+import { findWaitingTicks, makeTicks, tryWaitingTicks } from '../schedules/ticks.ts'
 import { text } from '../statement.ts'
 import { extendKeyTo, findKeys } from '../submission/keys.ts'
 import { consumeSlot, releaseSlot } from '../submission/reservations.ts'
 import { turnAlerts } from '../system/alerts.ts'
-import type { Term } from '../system/leadership.ts'
 import { addMinuteCounts, findMinuteCounts, removeMinuteCounts } from '../system/minute-counts.ts'
 import { addCounts } from '../system/promise-counters.ts'
 import {
-  FIRST_JOB,
   findDueJobs,
   removeAudit,
   removeEvents,
@@ -48,9 +46,15 @@ import {
   removeTriggers,
 } from '../system/retention.ts'
 import { changeSetting } from '../system/settings.ts'
-import { findUnprocessed, processTriggers } from '../triggers/process-triggers.ts'
-import { recordTriggers } from '../triggers/record-triggers.ts'
-import { dropWaitingTriggers, findWaitingTriggers, tryWaitingTriggers } from '../triggers/waiting-triggers.ts'
+import type { Term } from '../system/term.ts'
+import {
+  dropWaitingTriggers,
+  findUnprocessed,
+  findWaitingTriggers,
+  processTriggers,
+  tryWaitingTriggers,
+} from '../triggers/process-triggers.ts'
+import { recordTriggers } from '../triggers/triggers.ts'
 import { MIGRATIONS, SCHEMA_VERSION } from './index.ts'
 import { schemaVerdict } from './migration.ts'
 
@@ -234,7 +238,7 @@ async function useEverything(store: Store): Promise<void> {
   await store.write(removeKeys(10))
   await store.write(removeJobs(term, [waiting], { jobMs: 1, letterMs: 1 }))
   expect(await store.read(findJob(waiting))).toBeNull()
-  await store.read(findDueJobs({ queue: null, ageMs: 1, after: FIRST_JOB }, { jobMs: 1, letterMs: 1 }, 10))
+  await store.read(findDueJobs({ queue: null, ageMs: 1, after: FIRST_ID }, { jobMs: 1, letterMs: 1 }, 10))
   const name = unique('definition')
   const made = { id: crypto.randomUUID(), name, userId: scene.userId, content: content(null, { payload: '1' }) }
   expect(await store.write(createDefinition(made, BY()))).toMatchObject({ kind: 'created' })
@@ -257,7 +261,7 @@ async function useEverything(store: Store): Promise<void> {
   } as const
   await store.write(createToken(token))
   expect(await store.read(listTokens())).not.toEqual([])
-  expect((await store.read(readSettings())).get(AUTH_REQUIRED)).toBe(true)
+  expect(await store.read(readAuthRequired())).toBe(true)
   expect((await store.read(findQuota(scene.userId))).activeReservations).toBe(0)
   expect((await store.read(findJob(jobId)))?.runs).toHaveLength(2)
 }
@@ -324,9 +328,7 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
   expect(ticks.map(({ outcome }) => outcome)).toEqual(['job', 'waiting_overlap'])
   const first = ticks[0]?.jobId ?? ''
   await sql(store, "UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE job_id = $1", first)
-  const waiting = (await store.read(findWaitingTicks(FIRST_JOB, 10))).filter(
-    (one) => one.definitionId === definition.id,
-  )
+  const waiting = (await store.read(findWaitingTicks(FIRST_ID, 10))).filter((one) => one.definitionId === definition.id)
   expect(await store.write(tryWaitingTicks(term, waiting, maker))).toMatchObject([{ outcome: 'job' }])
   await sql(store, "UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1", definition.id)
 
@@ -334,7 +336,7 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
   const range = { fromMs: 5_000, toMs: 6_000, schedule: EVERY_SECOND, matched: 1 }
   await store.write(beginBackfill({ backfillId, definition, ...range }, BY()))
   for (const ticks of [[5_000], []]) {
-    const running = (await store.read(runningBackfills(10, FIRST_JOB))).find(
+    const running = (await store.read(runningBackfills(10, FIRST_ID))).find(
       ({ backfill }) => backfill.backfillId === backfillId,
     )
     if (running === undefined) throw new Error('It does not run')
@@ -370,7 +372,7 @@ async function useTriggers(store: Store, term: Term): Promise<void> {
   )
   await store.write(resumeDefinition(definition.name, BY()))
   await store.write(deleteDefinition(deleted.name, BY()))
-  const waiting = (await store.read(findWaitingTriggers(FIRST_JOB, 10))).filter(({ userId }) => userId !== null)
+  const waiting = (await store.read(findWaitingTriggers(FIRST_ID, 10))).filter(({ userId }) => userId !== null)
   expect(await store.write(tryWaitingTriggers(term, waiting, 1_000, maker))).toMatchObject([{ outcome: 'job' }])
   expect(await store.write(dropWaitingTriggers(term, deleted.id, 10))).toBe(1)
   await sql(store, 'UPDATE ichido.triggers SET settled_at = 1')

@@ -1,6 +1,5 @@
-import { storableText } from '../../core/json/storable-text.ts'
-import { DEFAULT_BACKOFF, retryDelayMs } from '../../core/run/backoff.ts'
-import { hasRetriesLeft, type JobPolicy, parsePolicy } from '../../core/run/job.ts'
+import { storableText } from '../../core/json/text.ts'
+import { DEFAULT_BACKOFF, hasRetriesLeft, type JobPolicy, parsePolicy, retryDelayMs } from '../../core/run/job.ts'
 import { readJobs } from '../jobs/jobs.sql.ts'
 import { each, type ParamsOf, text, type Work } from '../statement.ts'
 import { recordMoves } from './lifecycle.ts'

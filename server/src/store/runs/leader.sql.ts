@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE, TERM } from '../system/leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from '../system/term.ts'
 import { MOVED, MOVED_R, MOVED_ROW } from './runs.sql.ts'
 
 /**

@@ -8,9 +8,9 @@ import {
 import type { RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { one, query, type RowOf, type Work } from '../statement.ts'
-import { countNow } from '../system/count-now.ts'
-import { vacateLeadership } from '../system/leadership.sql.ts'
-import type { Term } from '../system/leadership.ts'
+import { vacateLeadership } from '../system/leadership.ts'
+import { countNow } from '../system/minute-counts.ts'
+import type { Term } from '../system/term.ts'
 import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import {
   confirmRuns,

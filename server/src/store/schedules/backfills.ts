@@ -1,20 +1,117 @@
-import type { BackfillState } from '@ichido/sdk/protocol'
+import { BACKFILL_STATES, type BackfillState } from '@ichido/sdk/protocol'
+import { stored } from '../../core/json/stored-json.ts'
+import { LAST_ID } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'
-import type { Schedule } from '../../core/schedule/schedule.ts'
+import { isSchedule, type Schedule } from '../../core/schedule/schedule.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, pageOf, query, type Values, type Work } from '../statement.ts'
-import type { Term } from '../system/leadership.ts'
-import * as sql from './backfills.sql.ts'
+import { each, exactlyOne, one, pageOf, query, statement, type Values, type Work } from '../statement.ts'
+import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 import type { Maker } from './definition-jobs.ts'
 import { readDefinition } from './definitions.sql.ts'
 import { toDefinition } from './definitions.ts'
+import { readKnown } from './occurrences.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 import { readLoads, submitTicks, type Tick, tickItem } from './ticks.ts'
 
-/** The ticks of a past range, made up for one after the other, as one thing that can be watched and aborted. */
+const state = { oneOf: BACKFILL_STATES } as const
+
+const BACKFILL_ROW = {
+  id: 'text',
+  definition_id: 'text',
+  actor: 'text',
+  from_at: 'integer',
+  to_at: 'integer',
+  at: 'integer',
+  schedule: { json: stored('schedule', isSchedule) },
+  state,
+  version: 'integer',
+  matched: 'integer',
+  made: 'integer',
+  made_before: 'integer',
+  skipped: 'integer',
+  began_at: 'integer',
+  ended_at: 'integer?',
+} as const
+
+const BACKFILL = Object.keys(BACKFILL_ROW).join(', ')
+
+/** `matched`: the number of ticks in the range. The schedule is JSON. */
+const insertBackfill = statement('insert_backfill', {
+  params: {
+    id: 'text',
+    definition_id: 'text',
+    actor: 'text',
+    from_at: 'integer',
+    to_at: 'integer',
+    schedule: 'text',
+    matched: 'integer',
+  },
+  row: {},
+  sql: `INSERT INTO ichido.backfills (${BACKFILL})
+    VALUES ($id, $definition_id, $actor, $from_at, $to_at, $from_at, $schedule, 'running', 1, $matched, 0, 0, 0, now_ms(), NULL)
+    ON CONFLICT (id) DO NOTHING`,
+})
+
+const readBackfill = statement('read_backfill', {
+  params: { id: 'text' },
+  row: BACKFILL_ROW,
+  sql: `SELECT ${BACKFILL} FROM ichido.backfills WHERE id = $id`,
+})
+
+/** Newest first. The page before ended with the id `after`. */
+const selectBackfills = statement('list_backfills', {
+  params: { definition_id: 'text', limit: 'integer', after: 'text' },
+  row: BACKFILL_ROW,
+  sql: `SELECT ${BACKFILL} FROM ichido.backfills WHERE definition_id = $definition_id AND id < $after
+    ORDER BY id DESC LIMIT $limit`,
+})
+
+/** Oldest first, from the id `after` on. */
+const readRunningBackfills = statement('read_running_backfills', {
+  params: { max: 'integer', after: 'text' },
+  row: BACKFILL_ROW,
+  sql: `SELECT ${BACKFILL} FROM ichido.backfills WHERE state = 'running' AND id > $after ORDER BY id LIMIT $max`,
+})
+
+/** Locks a definition that still has this version. Its ticks wait meanwhile. */
+const lockDefinition = statement('lock_definition_version', {
+  params: { id: 'text', version: 'integer' },
+  row: { now: 'integer' },
+  postgres: 'SELECT now_ms() AS now FROM ichido.job_definitions WHERE id = $id AND version = $version FOR UPDATE',
+  sqlite: 'SELECT now_ms() AS now FROM ichido.job_definitions WHERE id = $id AND version = $version',
+})
+
+/** Guards the version that was seen: if two leaders continue a backfill at once, one takes this step. */
+const takeBackfillStep = statement('take_backfill_step', {
+  params: { ...TERM, id: 'text', version: 'integer' },
+  row: { id: 'text' },
+  postgres: `${LED}
+    UPDATE ichido.backfills b SET version = b.version + 1 FROM l
+    WHERE b.id = $id AND b.version = $version AND b.state = 'running' RETURNING b.id`,
+  sqlite: `UPDATE ichido.backfills SET version = version + 1
+    WHERE id = $id AND version = $version AND state = 'running' AND ${LED_SQLITE} RETURNING id`,
+})
+
+/** `at`: the instant to continue from. Adds the ticks that this step made, found made, and found skipped. */
+const recordBackfillStep = statement('record_backfill_step', {
+  params: { id: 'text', at: 'integer', made: 'integer', made_before: 'integer', skipped: 'integer' },
+  row: {},
+  sql: `UPDATE ichido.backfills SET at = $at, made = made + $made, made_before = made_before + $made_before,
+      skipped = skipped + $skipped
+    WHERE id = $id`,
+})
+
+const endBackfill = statement('end_backfill', {
+  params: { id: 'text', state },
+  row: BACKFILL_ROW,
+  sql: `UPDATE ichido.backfills SET state = $state, version = version + 1, ended_at = now_ms()
+    WHERE id = $id AND state = 'running' RETURNING ${BACKFILL}`,
+})
+
+/** A backfill makes the ticks of a past range one after the other. It can be watched and aborted as a whole. */
 export interface Backfill {
   backfillId: string
   definitionId: string
@@ -22,23 +119,23 @@ export interface Backfill {
   fromMs: number
   /** Exclusive. */
   toMs: number
-  /** Where it goes on. */
+  /** The place to continue from. */
   atMs: number
-  /** As it was when this began: ticks of two rules would add up to nonsense. */
+  /** The schedule when the backfill began, so that the ticks of two rules are not mixed. */
   schedule: Schedule
   state: BackfillState
   version: number
   matched: number
   made: number
-  /** Ticks whose job was made before, or waits to be. */
+  /** Ticks whose job was made before, or waits. */
   madeBefore: number
-  /** Ticks that were skipped, and stay so. */
+  /** Ticks that were skipped before. */
   skipped: number
   beganAtMs: number
   endedAtMs: number | null
 }
 
-export interface NewBackfill {
+interface NewBackfill {
   backfillId: string
   definition: Pick<Definition, 'id' | 'name'>
   fromMs: number
@@ -47,13 +144,11 @@ export interface NewBackfill {
   matched: number
 }
 
-const LAST = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
-
 export function beginBackfill(item: NewBackfill, by: By): Command<Backfill> {
   return command('begin_backfill', function* work(again): Work<Backfill> {
     const { backfillId, definition, fromMs, toMs, schedule, matched } = item
     if (!(yield* isRecorded(again, by))) {
-      yield* query(sql.insertBackfill, {
+      yield* query(insertBackfill, {
         id: backfillId,
         definition_id: definition.id,
         actor: by.actor,
@@ -65,13 +160,13 @@ export function beginBackfill(item: NewBackfill, by: By): Command<Backfill> {
       const range = { from: new Date(fromMs).toISOString(), to: new Date(toMs).toISOString() }
       yield* record(by, 'definition.backfill', definition.name, null, { backfill_id: backfillId, ...range, matched })
     }
-    return toBackfill(yield* exactlyOne(sql.readBackfill, { id: backfillId }))
+    return toBackfill(yield* exactlyOne(readBackfill, { id: backfillId }))
   })
 }
 
 export function findBackfill(backfillId: string): Command<Backfill | null> {
   return command('find_backfill', function* work(): Work<Backfill | null> {
-    const row = yield* one(sql.readBackfill, { id: backfillId })
+    const row = yield* one(readBackfill, { id: backfillId })
     return row === undefined ? null : toBackfill(row)
   })
 }
@@ -79,16 +174,16 @@ export function findBackfill(backfillId: string): Command<Backfill | null> {
 /** Newest first. */
 export function listBackfills(definitionId: string, limit: number, after: string | null): Command<Listed<Backfill>> {
   return command('list_backfills', function* work(): Work<Listed<Backfill>> {
-    const page = { definition_id: definitionId, limit: limit + 1, after: after ?? LAST }
-    const found = (yield* query(sql.listBackfills, page)).map(toBackfill)
+    const page = { definition_id: definitionId, limit: limit + 1, after: after ?? LAST_ID }
+    const found = (yield* query(selectBackfills, page)).map(toBackfill)
     return pageOf(found, limit, ({ backfillId }) => backfillId)
   })
 }
 
-/** Null when it is not running any more. A step that is under way ends first; after the answer none follows. */
+/** Returns null if the backfill has ended. It waits for a running step, and no step follows. */
 export function abortBackfill(backfillId: string, name: string, by: By): Command<Backfill | null> {
   return command('abort_backfill', function* work(): Work<Backfill | null> {
-    const row = yield* one(sql.endBackfill, { id: backfillId, state: 'aborted' })
+    const row = yield* one(endBackfill, { id: backfillId, state: 'aborted' })
     if (row === undefined) return null
     const { made, made_before, skipped } = row
     yield* record(by, 'definition.backfill.abort', name, null, { backfill_id: backfillId, made, made_before, skipped })
@@ -105,7 +200,7 @@ export interface RunningBackfill {
 export function runningBackfills(max: number, afterId: string): Command<RunningBackfill[]> {
   return command('running_backfills', function* work(): Work<RunningBackfill[]> {
     const running: RunningBackfill[] = []
-    for (const row of yield* query(sql.readRunningBackfills, { max, after: afterId })) {
+    for (const row of yield* query(readRunningBackfills, { max, after: afterId })) {
       const found = yield* one(readDefinition, { id: row.definition_id })
       running.push({ backfill: toBackfill(row), definition: found === undefined ? null : toDefinition(found) })
     }
@@ -113,38 +208,38 @@ export function runningBackfills(max: number, afterId: string): Command<RunningB
   })
 }
 
-export interface BackfillStep {
-  /** As it was seen. */
+interface BackfillStep {
+  /** The backfill as it was seen. */
   backfill: Backfill
   /** Null: it was deleted. */
   definition: Definition | null
-  /** The next of them. */
+  /** The next ticks. */
   ticks: readonly number[]
 }
 
-export interface BackfillProgress {
+interface BackfillProgress {
   made: Tick[]
-  /** It came further, and has more to do. */
+  /** True if it made progress and has more to do. */
   goesOn: boolean
 }
 
 /**
- * One bounded step, in one transaction with the place that it came to. A tick that is in the ledger is left alone. At a full
- * quota it stops, and tries again. Jobs that must not overlap are made one at a time. Locks: the user, the term, the backfill,
- * its definition.
+ * Takes one bounded step, and stores its place in the same transaction. Ticks in the ledger are left alone. It stops at
+ * a full quota, and tries again later. Jobs that must not overlap are made one at a time. Locks: the user, the term,
+ * the backfill, its definition.
  */
 export function stepBackfill(term: Term, { backfill, definition, ticks }: BackfillStep, maker: Maker) {
   const { backfillId } = backfill
   return command('backfill', function* work(): Work<BackfillProgress> {
     if (definition !== null) yield* lockUsersOf([definition.userId])
-    const taken = yield* one(sql.takeBackfillStep, { ...term, id: backfillId, version: backfill.version })
+    const taken = yield* one(takeBackfillStep, { ...term, id: backfillId, version: backfill.version })
     if (taken === undefined) return { made: [], goesOn: false }
     if (definition === null || ticks.length === 0) {
-      yield* query(sql.endBackfill, { id: backfillId, state: definition === null ? 'aborted' : 'done' })
+      yield* query(endBackfill, { id: backfillId, state: definition === null ? 'aborted' : 'done' })
       return { made: [], goesOn: false }
     }
-    const locked = yield* one(sql.lockDefinition, { id: definition.id, version: definition.version })
-    // It was changed since: so may have been what its jobs are like.
+    const locked = yield* one(lockDefinition, { id: definition.id, version: definition.version })
+    // The definition has changed, and perhaps its jobs, too.
     if (locked === undefined) return { made: [], goesOn: true }
     const overlap = (definition.schedule ?? backfill.schedule).overlap
     const { made, known, dealtWith } = yield* makeSome({ definition, overlap, ticks }, locked.now, maker)
@@ -152,7 +247,7 @@ export function stepBackfill(term: Term, { backfill, definition, ticks }: Backfi
     if (last === undefined) return { made, goesOn: false }
     const skipped = dealtWith.filter((tick) => known.get(tick) === 'skipped').length
     const counts = { made: made.length, made_before: dealtWith.length - made.length - skipped, skipped }
-    yield* query(sql.recordBackfillStep, { id: backfillId, at: last + 1, ...counts })
+    yield* query(recordBackfillStep, { id: backfillId, at: last + 1, ...counts })
     return { made, goesOn: true }
   })
 }
@@ -197,18 +292,7 @@ function* makeSome({ definition, overlap, ticks }: Asked, nowMs: number, maker: 
   return { made, known, dealtWith: open === -1 ? ticks : ticks.slice(0, open) }
 }
 
-export type Known = 'made' | 'skipped'
-
-/** Which of these ticks the ledger knows of. One that waits will be made. */
-export function* readKnown(definitionId: string, ticks: readonly number[]): Work<Map<number, Known>> {
-  const rows = yield* each(
-    sql.readKnownTicks,
-    ticks.map((tick) => ({ definition_id: definitionId, tick })),
-  )
-  return new Map(rows.map(({ tick, skipped }) => [tick, skipped ? 'skipped' : 'made']))
-}
-
-function toBackfill(row: Values<typeof sql.BACKFILL_ROW>): Backfill {
+function toBackfill(row: Values<typeof BACKFILL_ROW>): Backfill {
   return {
     backfillId: row.id,
     definitionId: row.definition_id,

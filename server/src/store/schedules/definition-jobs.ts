@@ -1,13 +1,21 @@
 import { DEFAULT_QUEUE } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'
+import { type By, isRecorded, record } from '../access/audit.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
+import { type Command, command } from '../port.ts'
 import type { Work } from '../statement.ts'
-import { type SubmitOutcome, type UntaggedItem, withTags } from '../submission/submission.ts'
+import {
+  type RenderAccepted,
+  type SubmitItem,
+  type SubmitOutcome,
+  type UntaggedItem,
+  withTags,
+} from '../submission/submission.ts'
 import { submitWork } from '../submission/submit-jobs.ts'
 
-/** Jobs that the leader makes of definitions, for ticks and for triggers. */
+/** Jobs that are made of definitions, for ticks, triggers and people. */
 
-/** Makes what a job needs: anew for every try, because the ledger tells whether its job was made before. */
+/** Makes ids and tags for every try: the ledger shows whether the job was made before. */
 export interface Maker {
   newId(): string
   tagsFor: TagsFor
@@ -41,14 +49,14 @@ export function definitionItem(
   }
 }
 
-/** By job. The first of the list has the first free slot. */
+/** Returns outcomes by job. The first item gets the first free slot. */
 export function* submitUnkeyed(
   untagged: readonly UntaggedItem[],
   { tagsFor }: Maker,
 ): Work<Map<string, SubmitOutcome>> {
   if (untagged.length === 0) return new Map()
   const items = withTags(untagged, yield* tagsFor(untagged))
-  // Nobody is answered: there is no key that an answer would be kept with.
+  // Without a key no answer is stored.
   const outcomes = yield* submitWork(items, () => '', false)
   return new Map(
     items.map((item, i) => {
@@ -61,15 +69,15 @@ export function* submitUnkeyed(
 
 const FULL: readonly string[] = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED']
 
-export interface MadeJob {
+interface MadeJob {
   outcome: 'job' | 'skipped' | 'waiting_quota'
   reason: string | null
   jobId: string | null
-  /** The queue, when a worker can have the job now. */
+  /** The queue, if the job can be leased now. */
   wakes: string | null
 }
 
-/** One that its quota refuses waits. */
+/** A job that its quota refuses waits. */
 export function resultOf(outcome: SubmitOutcome): MadeJob {
   if (outcome.kind !== 'refused') {
     return { outcome: 'job', reason: null, jobId: outcome.jobId, wakes: outcome.due ? outcome.queue : null }
@@ -77,4 +85,16 @@ export function resultOf(outcome: SubmitOutcome): MadeJob {
   const { code } = outcome.refusal
   const nothing = { reason: code.toLowerCase(), jobId: null, wakes: null }
   return { ...nothing, outcome: FULL.includes(code) ? 'waiting_quota' : 'skipped' }
+}
+
+/** Submits a job, and records who asked for it. A replayed key makes neither a job nor an entry. */
+export function runDefinition(name: string, item: SubmitItem, render: RenderAccepted, by: By): Command<SubmitOutcome> {
+  return command('run_definition', function* work(again): Work<SubmitOutcome> {
+    const [outcome] = yield* submitWork([item], render, again)
+    if (outcome === undefined) throw new Error('A submission has an outcome')
+    if (outcome.kind === 'created' && !(yield* isRecorded(again, by))) {
+      yield* record(by, 'definition.run', name, null, { job_id: outcome.jobId })
+    }
+    return outcome
+  })
 }

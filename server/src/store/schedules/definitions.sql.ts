@@ -1,4 +1,4 @@
-import { isStages, SEQ_SCOPES } from '../../core/events/seq.ts'
+import { isStages, SEQ_SCOPES } from '../../core/events/event.ts'
 import { isMapOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
 import { parsePolicy } from '../../core/run/job.ts'
 import { isSchedule } from '../../core/schedule/schedule.ts'
@@ -111,7 +111,7 @@ export const resumeDefinition = statement('resume_definition', {
     WHERE id = $id AND version = $version AND paused_at IS NOT NULL RETURNING ${COLUMNS}`,
 })
 
-/** The ticks of the ledger from a first to a last one, oldest first. */
+/** The ticks of the ledger from `first` to `last`, oldest first. */
 export const readTicks = statement('read_ticks', {
   params: { definition_id: 'text', first: 'integer', last: 'integer', max: 'integer' },
   row: { scheduled_for: 'integer' },
@@ -126,7 +126,7 @@ export const deleteDefinition = statement('delete_definition', {
   sql: 'DELETE FROM ichido.job_definitions WHERE id = $id AND version = $version RETURNING id',
 })
 
-/** The ledger stays. Ticks that wait in it are skipped, because no job can be made of them any more. */
+/** The ledger stays. Its waiting ticks are skipped, because no job can be made of them. */
 export const dropWaitingTicks = statement('drop_waiting_ticks', {
   params: { definition_id: 'text' },
   row: {},

@@ -1,9 +1,9 @@
 import { toContentShape } from '../../contract/definitions.ts'
 import type { Problem } from '../../core/json/problem.ts'
+import { LAST_ID } from '../../core/run/job.ts'
 import type { Definition, DefinitionContent } from '../../core/schedule/definition.ts'
-import { nextTick, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
+import { isZone, nextTick, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
 import { lastTicks } from '../../core/schedule/ticks.ts'
-import { isZone } from '../../core/schedule/zone.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
@@ -11,24 +11,18 @@ import { each, exactlyOne, now, one, pageOf, query, type Values, type Work } fro
 import * as sql from './definitions.sql.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 
-export type Created =
-  | { kind: 'created'; definition: Definition }
-  | { kind: 'taken' }
-  | { kind: 'problem'; problem: Problem }
+type Created = { kind: 'created'; definition: Definition } | { kind: 'taken' } | { kind: 'problem'; problem: Problem }
 
-export type Updated =
+type Updated =
   | { kind: 'updated'; definition: Definition }
   | { kind: 'missing' }
   | { kind: 'conflict'; version: number }
   | { kind: 'problem'; problem: Problem }
 
-/** Ticks of a pause that are looked for in the ledger: as many as a backfill makes at most. */
+/** The most ticks of a pause that are looked up in the ledger: a backfill makes no more. */
 const LEDGER_MAX = 10_000
 
-/** Greater than any id. */
-const FIRST_PAGE = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
-
-/** With the store's time, to say what comes next. */
+/** Also returns the store's time, to compute the next ticks. */
 export function findDefinitionNow(name: string): Command<{ definition: Definition | null; nowMs: number }> {
   return command('find_definition_now', function* work() {
     const row = yield* one(sql.findDefinition, { name })
@@ -46,9 +40,7 @@ export function findDefinition(name: string): Command<Definition | null> {
 /** Newest first. */
 export function listDefinitions(limit: number, after: string | null): Command<Listed<Definition>> {
   return command('list_definitions', function* work(): Work<Listed<Definition>> {
-    const found = (yield* query(sql.listDefinitions, { limit: limit + 1, after: after ?? FIRST_PAGE })).map(
-      toDefinition,
-    )
+    const found = (yield* query(sql.listDefinitions, { limit: limit + 1, after: after ?? LAST_ID })).map(toDefinition)
     return pageOf(found, limit, ({ id }) => id)
   })
 }
@@ -69,13 +61,13 @@ export function createDefinition(
       yield* record(by, 'definition.create', name, null, describe(definition))
       return { kind: 'created', definition }
     }
-    // The name may be taken by an earlier try of this, committed unheard.
+    // An earlier try of this command may have been committed without our knowledge.
     const found = yield* one(sql.findDefinition, { name })
     return found?.id === id ? { kind: 'created', definition: toDefinition(found) } : { kind: 'taken' }
   })
 }
 
-/** @param version the one that the change is made to; null: whichever it has */
+/** @param version the version to change; null: any */
 export function updateDefinition(
   name: string,
   version: number | null,
@@ -91,10 +83,10 @@ export function updateDefinition(
     const nowMs = yield* now()
     const { schedule } = content
     const same = JSON.stringify(schedule) === JSON.stringify(before.schedule)
-    // A schedule that has ended meanwhile may stay as it is.
+    // An unchanged schedule is accepted even if it has ended.
     const problem = schedule === null || same ? null : scheduleProblem(schedule, nowMs)
     if (problem !== null) return { kind: 'problem', problem }
-    // Without a rule a tick that is due can be made no more.
+    // Without a rule a due tick can no longer be made.
     if (!same && (before.pausedAtMs !== null || schedule === null)) yield* skipOpen(before, nowMs)
     const next = same ? before.nextTickAtMs : nextAfterChange(before, schedule, nowMs)
     const seen = { id: before.id, version: before.version }
@@ -106,7 +98,7 @@ export function updateDefinition(
   })
 }
 
-/** A tick that is due already is still made: the change came after it. What comes later is the new rule's. */
+/** A tick that is due already is still made, because the change came later. Later ticks follow the new rule. */
 function nextAfterChange(before: Definition, schedule: Schedule | null, nowMs: number): number | null {
   if (schedule === null) return null
   const { nextTickAtMs, pausedAtMs } = before
@@ -115,7 +107,7 @@ function nextAfterChange(before: Definition, schedule: Schedule | null, nowMs: n
     : nextTick(schedule, nowMs)
 }
 
-/** Null when there is none. One that is paused already stays as it is. */
+/** Returns null if there is none. A paused definition stays as it is. */
 export function pauseDefinition(name: string, by: By): Command<Definition | null> {
   return command('pause_definition', function* work(again): Work<Definition | null> {
     const row = yield* one(sql.lockDefinition, { name })
@@ -130,7 +122,7 @@ export function pauseDefinition(name: string, by: By): Command<Definition | null
   })
 }
 
-/** Null when there is none. One that is not paused stays as it is. */
+/** Returns null if there is none. A definition that is not paused stays as it is. */
 export function resumeDefinition(name: string, by: By): Command<Definition | null> {
   return command('resume_definition', function* work(again): Work<Definition | null> {
     const row = yield* one(sql.lockDefinition, { name })
@@ -148,12 +140,12 @@ export function resumeDefinition(name: string, by: By): Command<Definition | nul
 }
 
 /**
- * The ticks up to now that no job will be made of, because it is paused or goes, are written down: one entry from the first to
- * the last. A backfill may have made some of them meanwhile; the entry begins after those.
+ * Records the ticks up to now that will make no job, because of a pause or a deletion, as one entry from the first to
+ * the last. It begins after ticks that a backfill has made meanwhile.
  */
 function* skipOpen({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs: number): Work<void> {
   if (schedule === null || nextTickAtMs === null || nextTickAtMs > nowMs) return
-  // In a time zone that this node does not know, only the next tick is known.
+  // If this node does not know the time zone, only the next tick is known.
   const readable = isZone(schedule.timeZone)
   const [last = nextTickAtMs] = readable ? lastTicks(schedule, nextTickAtMs, nowMs + 1, 1) : []
   const rows = yield* query(sql.readTicks, { definition_id: id, first: nextTickAtMs, last, max: LEDGER_MAX })
@@ -175,7 +167,7 @@ function* skipOpen({ id, schedule, nextTickAtMs, pausedAtMs }: Definition, nowMs
   ])
 }
 
-/** False when there is none. Its jobs and its ledger stay. */
+/** Returns false if there is none. Its jobs and its ledger stay. */
 export function deleteDefinition(name: string, by: By): Command<boolean> {
   return command('delete_definition', function* work(again): Work<boolean> {
     const row = yield* one(sql.lockDefinition, { name })
@@ -235,7 +227,7 @@ export function toDefinition(row: Values<typeof sql.DEFINITION_ROW>): Definition
   }
 }
 
-/** The part of a definition that the audit keeps. */
+/** The part of a definition that is stored in the audit. */
 function describe(definition: Definition): Record<string, unknown> {
   return { definition_id: definition.id, version: definition.version, ...toContentShape(definition) }
 }

@@ -1,10 +1,53 @@
-import type { Origin, Outcome } from '../../core/schedule/ticks.ts'
+import { ORIGINS, type Origin, OUTCOMES, type Outcome } from '../../core/schedule/ticks.ts'
 import { type Command, command } from '../port.ts'
-import { exactlyOne, query, type RowOf, type Work } from '../statement.ts'
-import { countSchedules, readOccurrences } from './backfills.sql.ts'
-import { type Known, readKnown } from './backfills.ts'
+import { each, exactlyOne, query, type RowOf, statement, type Work } from '../statement.ts'
 
-/** What the ledger says of a tick. */
+const known = (id: string, tick: string) => `(
+  EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = ${id} AND o.scheduled_for = ${tick})
+  OR EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = ${id} AND o.skipped_until IS NOT NULL
+    AND o.scheduled_for <= ${tick} AND o.skipped_until >= ${tick}))`
+
+/** A skip of many ticks may include a tick whose job was made. */
+const skipped = (id: string, tick: string) => `NOT EXISTS (SELECT 1 FROM ichido.occurrences o
+  WHERE o.definition_id = ${id} AND o.scheduled_for = ${tick} AND o.outcome <> 'skipped')`
+
+/** Returns the ticks in the ledger, alone or within a skip of many, and whether they were skipped. */
+const readKnownTicks = statement('read_known_ticks', {
+  params: { definition_id: 'text', tick: 'integer' },
+  row: { tick: 'integer', skipped: 'flag' },
+  postgres: `SELECT t.tick, ${skipped('t.id', 't.tick')} AS skipped
+    FROM unnest($definition_id::uuid[], $tick::bigint[]) AS t(id, tick)
+    WHERE ${known('t.id', 't.tick')}`,
+  sqlite: `SELECT $tick AS tick, ${skipped('$definition_id', '$tick')} AS skipped WHERE ${known('$definition_id', '$tick')}`,
+})
+
+/** Newest first; `to_at` is exclusive. */
+const readOccurrences = statement('read_occurrences', {
+  params: { definition_id: 'text', from_at: 'integer', to_at: 'integer', max: 'integer' },
+  row: {
+    scheduled_for: 'integer',
+    outcome: { oneOf: OUTCOMES },
+    job_id: 'text?',
+    reason: 'text?',
+    origin: { oneOf: ORIGINS },
+    skipped_until: 'integer?',
+    created_at: 'integer',
+    updated_at: 'integer',
+  },
+  sql: `SELECT scheduled_for, outcome, job_id, reason, origin, skipped_until, created_at, updated_at FROM ichido.occurrences
+    WHERE definition_id = $definition_id AND scheduled_for >= $from_at AND scheduled_for < $to_at
+    ORDER BY scheduled_for DESC LIMIT $max`,
+})
+
+const countSchedules = statement('count_schedules', {
+  params: { late_ms: 'integer' },
+  row: { overdue: 'integer', waiting: 'integer' },
+  sql: `SELECT (SELECT count(*) FROM ichido.job_definitions
+      WHERE next_tick_at IS NOT NULL AND paused_at IS NULL AND next_tick_at < (SELECT now_ms()) - $late_ms) AS overdue,
+    (SELECT count(*) FROM ichido.occurrences WHERE outcome IN ('waiting_quota', 'waiting_overlap')) AS waiting`,
+})
+
+/** The ledger's entry of a tick. */
 export interface Occurrence {
   scheduledForMs: number
   outcome: Outcome
@@ -16,10 +59,10 @@ export interface Occurrence {
   updatedAtMs: number
 }
 
-export interface LedgerPage {
+interface LedgerPage {
   /** Newest first. */
   recorded: Occurrence[]
-  /** Of the ticks that were asked about, those that no entry tells of. */
+  /** The expected ticks without an entry. */
   unrecorded: number[]
 }
 
@@ -38,12 +81,12 @@ export function findOccurrences(
   })
 }
 
-/** Of these ticks, those that are in the ledger. */
+/** Finds those of the ticks that are in the ledger. */
 export function findKnown(definitionId: string, ticks: readonly number[]): Command<Map<number, Known>> {
   return command('find_known_ticks', () => readKnown(definitionId, ticks))
 }
 
-/** Schedules whose tick is later than it may be, and ticks that wait. */
+/** Counts overdue schedules and waiting ticks. */
 export function readScheduleCounts(lateMs: number): Command<{ overdue: number; waiting: number }> {
   return command('count_schedules', function* work() {
     return yield* exactlyOne(countSchedules, { late_ms: lateMs })
@@ -61,4 +104,15 @@ function toOccurrence(row: RowOf<typeof readOccurrences>): Occurrence {
     createdAtMs: row.created_at,
     updatedAtMs: row.updated_at,
   }
+}
+
+type Known = 'made' | 'skipped'
+
+/** Finds those of the ticks that are in the ledger. A waiting tick counts as made. */
+export function* readKnown(definitionId: string, ticks: readonly number[]): Work<Map<number, Known>> {
+  const rows = yield* each(
+    readKnownTicks,
+    ticks.map((tick) => ({ definition_id: definitionId, tick })),
+  )
+  return new Map(rows.map(({ tick, skipped }) => [tick, skipped ? 'skipped' : 'made']))
 }

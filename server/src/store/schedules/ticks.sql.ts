@@ -2,12 +2,12 @@ import { stored } from '../../core/json/stored-json.ts'
 import { isSchedule } from '../../core/schedule/schedule.ts'
 import { ORIGINS, OUTCOMES } from '../../core/schedule/ticks.ts'
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE, TERM } from '../system/leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from '../system/term.ts'
 import { COLUMNS_OF_D, DEFINITION_ROW } from './definitions.sql.ts'
 
 const outcome = { oneOf: OUTCOMES } as const
 
-/** Definitions whose tick is due, the one that waits longest first. Of payloads, which may be large, only the length. */
+/** Definitions with a due tick, the longest overdue first. Payloads may be large, so only their length is read. */
 export const readDue = statement('read_due_definitions', {
   params: { max: 'integer' },
   row: {
@@ -26,7 +26,7 @@ export const readDue = statement('read_due_definitions', {
     ORDER BY d.next_tick_at LIMIT $max`,
 })
 
-/** In how many ms the next tick is due; null when there is none. */
+/** The time until the next tick, in ms; null if there is none. */
 export const nextTickIn = statement('next_tick_in', {
   params: {},
   row: { in_ms: 'integer?' },
@@ -60,7 +60,7 @@ export const lockDue = statement('lock_due_definitions', {
 
 const WAITS = `outcome IN ('waiting_quota', 'waiting_overlap')`
 
-/** Only jobs of the definition's own user: a user who may not run a definition must not hold up its ticks. */
+/** Only jobs of the definition's own user: another user must not delay its ticks. */
 const ACTIVE = `r.definition_id = t.id AND r.definition_id IS NOT NULL AND r.latest
     AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')
     AND r.user_id = (SELECT d.user_id FROM ichido.job_definitions d WHERE d.id = t.id)`
@@ -68,7 +68,7 @@ const ACTIVE = `r.definition_id = t.id AND r.definition_id IS NOT NULL AND r.lat
 const LOAD = `EXISTS (SELECT 1 FROM ichido.runs r WHERE ${ACTIVE}) AS active,
   (SELECT count(*) FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.${WAITS}) AS waiting`
 
-/** For definitions that are locked: whether a job of theirs has not ended, and how many of their ticks wait. */
+/** For locked definitions: whether one of their jobs has not ended, and how many of their ticks wait. */
 export const readLoad = statement('read_standing', {
   params: { id: 'text' },
   row: { id: 'text', active: 'flag', waiting: 'integer' },
@@ -80,7 +80,7 @@ const OTHERS = `EXISTS (SELECT 1 FROM ichido.runs r JOIN ichido.jobs j ON j.id =
     AND NOT EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.scheduled_for = j.scheduled_for
       AND o.origin = 'backfill'))`
 
-/** Returns the definitions whose jobs that have not ended are all of backfills. */
+/** Returns the definitions whose active jobs are all of backfills. */
 export const readBackfilledOnly = statement('read_backfilled_only', {
   params: { id: 'text' },
   row: { id: 'text' },
@@ -91,8 +91,8 @@ export const readBackfilledOnly = statement('read_backfilled_only', {
 const OCCURRENCE = `definition_id, scheduled_for, outcome, job_id, reason, run_at, skipped_until, origin, created_at, updated_at`
 
 /**
- * `skipped_until`: the last tick that a skip stands for. The primary key decides: a tick that is there already returns no row,
- * and no job is made of it.
+ * `skipped_until`: the last tick of a skip of many. The primary key decides: a tick that exists returns no row, and
+ * makes no job.
  */
 export const insertOccurrences = statement('insert_occurrences', {
   params: {
@@ -134,7 +134,7 @@ export const changeOccurrences = statement('change_occurrences', {
     WHERE definition_id = $definition_id AND scheduled_for = $scheduled_for AND outcome = $seen`,
 })
 
-/** Guards the next tick as it was seen. `last`: the last tick that was dealt with. */
+/** Guards the next tick that was seen. `last`: the last decided tick. */
 export const advanceNextTick = statement('advance_next_tick', {
   params: { id: 'text', seen: 'integer', next: 'integer?', last: 'integer' },
   row: { id: 'text' },
@@ -146,7 +146,7 @@ export const advanceNextTick = statement('advance_next_tick', {
 })
 
 /**
- * The first waiting tick of each definition, from the definition `after` on. The ticks behind it have their turn when it has
+ * The first waiting tick of each definition after the definition `after`. Later ticks have their turn when it has
  * become a job.
  */
 export const readWaitingTicks = statement('read_waiting_ticks', {
@@ -160,7 +160,7 @@ export const readWaitingTicks = statement('read_waiting_ticks', {
 
 const WAITING = `o.scheduled_for, o.outcome, o.run_at, now_ms() AS now`
 
-/** `ticks` is a JSON array. Guards that each tick still waits, and that its definition is there and not paused. */
+/** `ticks` is a JSON array. Guards that each tick still waits, and that its definition exists and is not paused. */
 export const lockWaitingTicks = statement('lock_waiting_ticks', {
   params: { ...TERM, ticks: 'text' },
   row: { ...DEFINITION_ROW, scheduled_for: 'integer', outcome, run_at: 'integer?', now: 'integer' },

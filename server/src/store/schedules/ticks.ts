@@ -5,12 +5,12 @@ import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
 import { each, now, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import type { SubmitOutcome, UntaggedItem } from '../submission/submission.ts'
-import type { Term } from '../system/leadership.ts'
+import type { Term } from '../system/term.ts'
 import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import * as sql from './ticks.sql.ts'
 
-/** A definition as it was seen, and what is to be done about it. */
+/** A definition as it was seen, and the plan for its ticks. */
 export interface Planned {
   definition: Pick<Definition, 'id' | 'version' | 'userId'>
   dueAtMs: number
@@ -23,7 +23,7 @@ export interface Tick {
   outcome: Outcome
   reason: string | null
   jobId: string | null
-  /** Set when a worker can have the job now. */
+  /** The queue, if the job can be leased now. */
   wakes: string | null
   lateMs: number
 }
@@ -34,7 +34,7 @@ export interface DueDefinition extends Pick<Definition, 'id' | 'name' | 'version
   payloadChars: number
 }
 
-export interface Due {
+interface Due {
   definitions: DueDefinition[]
   nowMs: number
 }
@@ -59,7 +59,7 @@ function toDue(row: RowOf<typeof sql.readDue>): DueDefinition {
   }
 }
 
-/** In ms from now; null when there is none. */
+/** In ms from now; null if there is none. */
 export function findNextTick(): Command<number | null> {
   return command('find_next_tick', function* work(): Work<number | null> {
     const next = yield* one(sql.nextTickIn, {})
@@ -68,9 +68,9 @@ export function findNextTick(): Command<number | null> {
 }
 
 /**
- * Ledger, jobs and the next tick of each definition, in one transaction under the leader's fence. A definition that was
- * paused, changed, deleted or dealt with since it was seen is left alone. Locks: users, the term, definitions; who waited for
- * a user while it held the term would keep the leader from renewing it.
+ * Writes the ledger, the jobs and the next tick of each definition, in one transaction under the leader's fence. A
+ * definition that was paused, changed, deleted or processed meanwhile is left alone. Locks: users, the term,
+ * definitions. A wait for a user under the lock of the term would block the leader's renewal.
  */
 export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker): Command<Tick[]> {
   const seen = JSON.stringify(
@@ -102,7 +102,7 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
 
 interface Draft {
   tick: Tick
-  /** Null: a tick that makes no job now. */
+  /** Null: the tick makes no job now. */
   item: UntaggedItem | null
   runAtMs: number | null
   skippedUntilMs: number | null
@@ -135,7 +135,7 @@ function settle(definition: Definition, plan: Plan, load: DefinitionLoad, nowMs:
   return [...all, ...skip.map((tick) => skipped(tick, null)), ...made]
 }
 
-/** Whoever finds a tick in the ledger makes no job of it. One that its quota refuses waits. */
+/** A tick that is in the ledger makes no job. A tick that its quota refuses waits. */
 function* carryOut(drafts: readonly Draft[], maker: Maker): Work<Tick[]> {
   const inserted = new Set(
     (yield* each(sql.insertOccurrences, drafts.map(occurrenceRow))).map((row) =>
@@ -172,13 +172,13 @@ function occurrenceRow({ tick, runAtMs, skippedUntilMs }: Draft): ParamsOf<typeo
   }
 }
 
-/** `seen` is the outcome that the tick has in the ledger. */
-export function changeOf(tick: Tick, seen: Outcome): ParamsOf<typeof sql.changeOccurrences> {
+/** `seen` is the tick's outcome in the ledger. */
+function changeOf(tick: Tick, seen: Outcome): ParamsOf<typeof sql.changeOccurrences> {
   const { definitionId, scheduledForMs, outcome, jobId, reason } = tick
   return { definition_id: definitionId, scheduled_for: scheduledForMs, seen, outcome, job_id: jobId, reason }
 }
 
-/** The first tick of all has the first free slot. */
+/** The earliest tick gets the first free slot. */
 export function* submitTicks(items: readonly UntaggedItem[], maker: Maker): Work<Map<string, SubmitOutcome>> {
   const instantOf = ({ definition }: UntaggedItem) => definition?.scheduledForMs ?? 0
   return yield* submitUnkeyed(
@@ -194,7 +194,7 @@ export function tickItem(
   nowMs: number,
   maker: Maker,
 ): UntaggedItem {
-  // What is caught up is due at once.
+  // A tick that is caught up is due at once.
   const tick = { scheduledForMs, runAtMs: runAtMs > nowMs ? runAtMs : null }
   return definitionItem(definition, { payload: definition.payload, ...tick }, maker)
 }
@@ -207,7 +207,7 @@ export function* readLoads(definitionIds: readonly string[]): Work<Map<string, D
   return new Map(rows.map(({ id, active, waiting }) => [id, { active, waiting }]))
 }
 
-/** Only `skip` minds whose job it is. */
+/** Only `skip` distinguishes jobs of backfills. */
 function* markBackfilled(held: readonly { definition: Definition }[], loads: Map<string, DefinitionLoad>): Work<void> {
   const asked = held.filter(({ definition: { id, schedule } }) => schedule?.overlap === 'skip' && loads.get(id)?.active)
   const rows = yield* each(
@@ -224,6 +224,70 @@ const lastOf = ({ make, skip, skipAll }: Plan, dueAtMs: number) =>
   Math.max(dueAtMs, ...make, ...skip, skipAll?.untilMs ?? 0)
 
 const nameOf = (definitionId: string, tickMs: number) => `${definitionId}/${tickMs}`
+
+/** A tick that waits for a quota, or for the job before it. */
+interface WaitingTick {
+  definitionId: string
+  userId: string
+  scheduledForMs: number
+  payloadChars: number
+}
+
+/** Finds the first waiting tick of each definition. */
+export function findWaitingTicks(afterDefinitionId: string, max: number): Command<WaitingTick[]> {
+  return command('find_waiting_ticks', function* work(): Work<WaitingTick[]> {
+    return (yield* query(sql.readWaitingTicks, { after: afterDefinitionId, max })).map((row) => ({
+      definitionId: row.definition_id,
+      userId: row.user_id,
+      scheduledForMs: row.scheduled_for,
+      payloadChars: row.payload_chars,
+    }))
+  })
+}
+
+/** Returns the ticks that have become jobs. */
+export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], maker: Maker): Command<Tick[]> {
+  const asked = JSON.stringify(
+    waiting.map(({ definitionId, scheduledForMs }) => ({ definition_id: definitionId, scheduled_for: scheduledForMs })),
+  )
+  return command('try_waiting_ticks', function* work(): Work<Tick[]> {
+    yield* lockUsersOf(waiting.map(({ userId }) => userId))
+    const locked = yield* query(sql.lockWaitingTicks, { ...term, ticks: asked })
+    const loads = yield* readLoads(locked.map(({ id }) => id))
+    const free = locked.filter(
+      ({ id, schedule }) => (schedule?.overlap ?? 'allow') === 'allow' || !loads.get(id)?.active,
+    )
+    const drafts = free.map((row) => waitingDraft(row, maker))
+    const outcomes = yield* submitTicks(
+      drafts.map(({ item }) => item),
+      maker,
+    )
+    const ticks = drafts.map(({ tick, item }) => ({ ...tick, ...resultOf(outcomes.get(item.jobId) ?? missing()) }))
+    yield* each(
+      sql.changeOccurrences,
+      ticks.flatMap((tick, i) => {
+        const seen = drafts[i]?.seen ?? missing()
+        return seen === tick.outcome ? [] : [changeOf(tick, seen)]
+      }),
+    )
+    return ticks.filter(({ outcome }) => outcome === 'job')
+  })
+}
+
+interface WaitingDraft {
+  tick: Omit<Tick, 'outcome'>
+  item: UntaggedItem
+  seen: Outcome
+}
+
+function waitingDraft(row: RowOf<typeof sql.lockWaitingTicks>, maker: Maker): WaitingDraft {
+  const definition = toDefinition(row)
+  const { scheduled_for: scheduledForMs, now: nowMs } = row
+  const item = tickItem(definition, scheduledForMs, row.run_at ?? nowMs, nowMs, maker)
+  const lateMs = nowMs - scheduledForMs
+  const tick = { definitionId: definition.id, scheduledForMs, reason: null, jobId: null, wakes: null, lateMs }
+  return { tick, item, seen: row.outcome }
+}
 
 function missing(): never {
   throw new Error('What was asked for has an answer')

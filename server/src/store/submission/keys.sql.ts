@@ -1,5 +1,5 @@
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE } from '../system/leadership.sql.ts'
+import { LED, LED_SQLITE } from '../system/term.ts'
 
 // Not EXISTS: PostgreSQL may answer that by reading all active runs there are, for a page of keys.
 export const JOB_ACTIVE = `coalesce((SELECT r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')

@@ -1,7 +1,7 @@
 import type { Listed } from '../jobs/list-jobs.ts'
 import { type Command, command } from '../port.ts'
 import { each, now, one, pageOf, query, type SqlValue, select, type Values, type Work } from '../statement.ts'
-import type { Term } from '../system/leadership.ts'
+import type { Term } from '../system/term.ts'
 import { expireKeys, extendKey, findKey, JOB_ACTIVE, KEY_COLUMNS, KEY_ROW, rememberKeys } from './keys.sql.ts'
 
 export interface StoredKey {

@@ -1,7 +1,7 @@
 import type { BytesRefusal } from '../../core/limits/quota.ts'
 import type { SettingName } from '../../core/limits/settings.ts'
 import type { JobPolicy } from '../../core/run/job.ts'
-import type { AwaitedArtifacts } from '../artifacts/await-uploads.ts'
+import type { AwaitedArtifacts } from '../artifacts/artifacts.ts'
 import type { EndedRefusal } from '../jobs/ended-jobs.ts'
 import { CREATED } from './submit.sql.ts'
 

@@ -1,4 +1,4 @@
-import { REQUEST_HASH_VERSION } from '../../core/keys/request-hash.ts'
+import { REQUEST_HASH_VERSION } from '../../core/keys/key.ts'
 import { UNLIMITED } from '../limits/quotas.sql.ts'
 import { statement } from '../statement.ts'
 

@@ -1,17 +1,53 @@
 import { type Command, command } from '../port.ts'
-import { now, one, query, type SqlValue, type Work } from '../statement.ts'
-import { countNow } from './count-now.ts'
-import { readLeadership, renewLeadership, resignLeadership, takeLeadership } from './leadership.sql.ts'
+import { now, one, query, statement, type Work } from '../statement.ts'
+import { countNow } from './minute-counts.ts'
+import { TERM, type Term } from './term.ts'
 
-/** Fences every write of a leader. */
-export interface Term {
-  /** Names the node, and differs after each restart of it. */
-  holder: string
-  epoch: number
-}
+/**
+ * Guards that there is no leader, or that its term has expired. An expiry too far ahead was written before the clock went
+ * back. Each leader gets an epoch of its own.
+ */
+const takeLeadership = statement('take_leadership', {
+  params: { holder: 'text', ttl_ms: 'integer' },
+  row: { epoch: 'integer' },
+  sql: `UPDATE ichido.leadership SET holder = $holder, epoch = epoch + 1, expires_at = now_ms() + $ttl_ms
+    WHERE id = 1 AND (holder IS NULL OR holder = $holder OR expires_at <= now_ms() OR expires_at > now_ms() + 2 * $ttl_ms)
+    RETURNING epoch`,
+})
+
+const renewLeadership = statement('renew_leadership', {
+  params: { ...TERM, ttl_ms: 'integer' },
+  row: { epoch: 'integer' },
+  sql: `UPDATE ichido.leadership SET expires_at = now_ms() + $ttl_ms WHERE epoch = $epoch AND holder = $holder
+    RETURNING epoch`,
+})
+
+/** The epoch stays: the next leader raises it. */
+const resignLeadership = statement('resign_leadership', {
+  params: TERM,
+  row: { epoch: 'integer' },
+  sql: `UPDATE ichido.leadership SET holder = NULL, expires_at = 0 WHERE epoch = $epoch AND holder = $holder
+    RETURNING epoch`,
+})
+
+/** For a leader that has died. */
+export const vacateLeadership = statement('vacate_leadership', {
+  params: {},
+  row: { epoch: 'integer' },
+  sql: 'UPDATE ichido.leadership SET holder = NULL, expires_at = 0 WHERE id = 1 AND holder IS NOT NULL RETURNING epoch',
+})
+
+/** `server` is the start time of the database's server: no two servers start at the same microsecond. */
+const readLeadership = statement('read_leadership', {
+  params: {},
+  row: { epoch: 'integer', holder: 'text?', now: 'integer', server: 'text' },
+  postgres: `SELECT epoch, holder, now_ms() AS now, extract(epoch FROM pg_postmaster_start_time())::text AS server
+    FROM ichido.leadership WHERE id = 1`,
+  sqlite: `SELECT epoch, holder, now_ms() AS now, '' AS server FROM ichido.leadership WHERE id = 1`,
+})
 
 export interface LeadershipStatus {
-  /** Of the row: ours when `held`. */
+  /** The epoch of the row; it is ours if `held`. */
   epoch: number
   held: boolean
   /** The store's clock. */
@@ -19,9 +55,6 @@ export interface LeadershipStatus {
   /** Changes when the database restarts or fails over. */
   server: string
 }
-
-/** For a statement that takes its parameters by their places. */
-export const fence = ({ epoch, holder }: Term): readonly SqlValue[] => [epoch, holder]
 
 /** Takes the leadership if no node has it. After an uncertain commit the same node takes it again. */
 export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStatus> {
@@ -53,4 +86,19 @@ function* standing(held: boolean): Work<LeadershipStatus> {
   const row = yield* one(readLeadership, {})
   if (row === undefined) throw new Error('The leadership has no row')
   return { epoch: row.epoch, held, nowMs: row.now, server: row.server }
+}
+
+/** A restored database begins a new term, so that nothing from after the backup can still be written to it. */
+const addToEpoch = statement('raise_epoch', {
+  params: { by: 'integer' },
+  row: { epoch: 'integer' },
+  sql: 'UPDATE ichido.leadership SET epoch = epoch + $by, holder = NULL, expires_at = 0 WHERE id = 1 RETURNING epoch',
+})
+
+export function raiseEpoch(by: number): Command<number> {
+  return command('raise_epoch', function* work(): Work<number> {
+    const raised = yield* one(addToEpoch, { by })
+    if (raised === undefined) throw new Error('There is no row of the leadership')
+    return raised.epoch
+  })
 }

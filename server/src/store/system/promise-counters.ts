@@ -1,22 +1,71 @@
 import { type Command, command } from '../port.ts'
-import { each, query, type Work } from '../statement.ts'
-import { addCounters, readCounters } from './promise-counters.sql.ts'
+import { each, query, statement, type Work } from '../statement.ts'
 
-/** What a promise was kept against: of a job, since it was submitted. */
+const COUNTS = ['duplicates_refused', 'replays_served', 'stale_writes_fenced'] as const
+const COLUMNS = `job_id, node_id, batch_n, ${COUNTS.join(', ')}`
+const ADDED = `DO UPDATE SET batch_n = excluded.batch_n,
+  ${COUNTS.map((count) => `${count} = o.${count} + excluded.${count}`).join(', ')}`
+
+/**
+ * `id` is a job or one of its runs. A job that is gone gets no counts. The others are locked, so that none is removed
+ * meanwhile. A retried batch adds nothing twice after an uncertain commit.
+ */
+const addCounters = statement('add_counters', {
+  params: {
+    id: 'text',
+    node_id: 'text',
+    batch_n: 'integer',
+    duplicates_refused: 'integer',
+    replays_served: 'integer',
+    stale_writes_fenced: 'integer',
+  },
+  row: {},
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = u.id), u.id) AS job_id, u.node_id, u.batch_n,
+        u.duplicates, u.replays, u.stale
+      FROM unnest($id::uuid[], $node_id::uuid[], $batch_n::bigint[], $duplicates_refused::bigint[],
+          $replays_served::bigint[], $stale_writes_fenced::bigint[])
+        AS u(id, node_id, batch_n, duplicates, replays, stale)),
+    j AS MATERIALIZED (
+      SELECT id FROM ichido.jobs WHERE id IN (SELECT job_id FROM t) ORDER BY id FOR KEY SHARE)
+    INSERT INTO ichido.once_counters AS o (${COLUMNS})
+    SELECT j.id, t.node_id, t.batch_n, sum(t.duplicates), sum(t.replays), sum(t.stale) FROM j JOIN t ON t.job_id = j.id
+    GROUP BY j.id, t.node_id, t.batch_n ORDER BY j.id
+    ON CONFLICT (job_id, node_id) ${ADDED} WHERE o.batch_n < excluded.batch_n`,
+  sqlite: `INSERT INTO ichido.once_counters AS o (${COLUMNS})
+    SELECT j.id, $node_id, $batch_n, $duplicates_refused, $replays_served, $stale_writes_fenced FROM ichido.jobs j
+    WHERE j.id = coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = $id), $id)
+    ON CONFLICT (job_id, node_id) ${ADDED}`,
+})
+
+/** There is a row for each node that counted something of the job. */
+const readCounters = statement('read_counters', {
+  params: { job_id: 'text' },
+  row: {
+    node_id: 'text',
+    batch_n: 'integer',
+    duplicates_refused: 'integer',
+    replays_served: 'integer',
+    stale_writes_fenced: 'integer',
+  },
+  sql: `SELECT ${COLUMNS} FROM ichido.once_counters WHERE job_id = $job_id`,
+})
+
+/** How often the promises to a job were tested since it was submitted. */
 export interface PromiseCounts {
-  /** The same key, outcome or event number with something else in it, or an event that was stored before. */
+  /** The same key, outcome or event number with other content, or a repeated event. */
   duplicatesRefused: number
-  /** A stored answer that was given again. */
+  /** Stored answers that were returned again. */
   replaysServed: number
-  /** Writes of who does not hold the lease, or has an old version or epoch. */
+  /** Writes without the lease, or with an old version or epoch. */
   staleWritesFenced: number
 }
 
-export interface CounterBatch {
+interface CounterBatch {
   nodeId: string
-  /** Higher than that of the batch before, and the same when it is tried again. */
+  /** Higher than in the batch before, and the same for a retry. */
   batchN: number
-  /** By job, or by one of its runs. */
+  /** Keyed by job, or by one of its runs. */
   counts: ReadonlyMap<string, PromiseCounts>
 }
 

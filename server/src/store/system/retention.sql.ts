@@ -1,32 +1,33 @@
+import { FIRST_ID } from '../../core/run/job.ts'
 import { RUN_STATES } from '../../core/run/run-state.ts'
-import { FREE } from '../dead-letters/redrives.sql.ts'
-import { ARTIFACT_FREED } from '../limits/bytes.sql.ts'
+import { FREE } from '../dead-letters/redrive.sql.ts'
+import { ARTIFACT_FREED } from '../limits/bytes.ts'
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE, TERM } from './leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from './term.ts'
 
 /**
- * Rows that are past their retention. Conditions are scalar subqueries, not EXISTS or joins: PostgreSQL would answer those by
- * reading whole tables for a page of jobs.
+ * Rows whose retention has ended. Conditions are scalar subqueries, not EXISTS or joins: for those PostgreSQL would
+ * read whole tables for a page of jobs.
  */
 
 const state = { oneOf: RUN_STATES } as const
 
 const NO_LETTER = '(SELECT d.job_id FROM ichido.dead_letters d WHERE d.job_id = j.id) IS NULL'
 
-/** Of a job `j` whose latest run is `r`: its queue's time for results is over. */
+/** For a job `j` whose latest run is `r`: the result's time in its queue is over. */
 const OUTLIVED = `coalesce(r.finished_at + 1000 * CAST((SELECT q.result_ttl_seconds FROM ichido.queues q
   WHERE q.name = j.queue AND q.result_ttl_seconds > 0) AS bigint) <= now_ms(), false)`
 
-/** No reader sees the job any more, whether or not it has been removed yet. A dead letter is parked: it has not ended for good. */
+/** Readers no longer see the job, even before it is removed. A dead letter does not expire: it waits for a retry. */
 export const EXPIRED = `(${OUTLIVED} AND ${NO_LETTER})`
 
 const NO_KEY = '(SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.job_id = j.id) IS NULL'
-/** A job is replaced at most once: its replacement shows that, and stays as long as the job does. */
+/** A job is replaced at most once. Its replacement proves that, and stays as long as the job. */
 const NO_PREDECESSOR = '(SELECT p.id FROM ichido.jobs p WHERE p.id = j.replaces_job_id) IS NULL'
 const NOT_IN_REDRIVE = `coalesce((SELECT ${FREE} FROM ichido.dead_letters d WHERE d.job_id = j.id), true)`
 const ENDED = "r.state IN ('SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED')"
 
-/** The ages at which ended jobs and dead letters go; null: never. */
+/** The ages at which ended jobs and dead letters are removed; null: never. */
 const AGES = { job_ms: 'integer?', letter_ms: 'integer?' } as const
 
 /** A job stays as long as a key names it. */
@@ -37,7 +38,8 @@ const DUE = `(${ENDED} AND ${NO_PREDECESSOR}
     WHEN 0 THEN false
     ELSE ${OUTLIVED} OR coalesce(r.finished_at <= now_ms() - CAST($job_ms AS bigint), false) AND ${NO_KEY} END)`
 
-// As in lists: held to this path, or PostgreSQL merges the two orders of ids and reads all runs before the page's first.
+// As in lists, this keeps PostgreSQL from merging the two orders of ids, which would read all runs before the page's
+// first.
 const LATEST = 'r.job_id = coalesce(j.id, j.id) AND r.latest'
 
 /** Jobs between two ids, neither of them included. */
@@ -45,9 +47,9 @@ const RANGE = { after: 'text', before: 'text', max: 'integer' } as const
 const PAGE = { id: 'text', due: 'flag' } as const
 
 /**
- * Goes through jobs in the order of their ids, which is the order in which they were made. An index on when jobs ended would
- * find them sooner, but every run that ends would have to write it. Most jobs past their retention have been removed already,
- * so there are few to go through.
+ * Walks through jobs in the order of their ids, which is the order of their creation. An index on the end of jobs would
+ * find them sooner, but every run that ends would have to write it. Most jobs past their retention have been removed
+ * already, so there are few to walk through.
  */
 export const pageOfJobs = statement('page_of_jobs', {
   params: { ...RANGE, ...AGES },
@@ -56,7 +58,7 @@ export const pageOfJobs = statement('page_of_jobs', {
     WHERE ${LATEST} AND j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
 })
 
-/** The same of one queue. */
+/** The same for one queue. */
 export const pageOfQueue = statement('page_of_queue', {
   params: { ...RANGE, ...AGES, queue: 'text' },
   row: PAGE,
@@ -83,7 +85,7 @@ export const pageOfLetters = statement('page_of_letters', {
 const EVENTS_DUE = `(${ENDED} AND ${NO_LETTER}
   AND coalesce(r.finished_at <= now_ms() - CAST($age_ms AS bigint), false))`
 
-/** Goes through the jobs that have events: a job may be kept for ever after its events have gone. */
+/** Walks through the jobs that have events: a job may outlive its events. */
 export const pageOfEvents = statement('page_of_events', {
   params: { ...RANGE, age_ms: 'integer' },
   row: PAGE,
@@ -101,8 +103,8 @@ export const pageOfEvents = statement('page_of_events', {
 const JOB_IDS = { job_ids: 'text' } as const
 
 /**
- * Locks jobs that have ended, each with the run that a retry or a replacement would lock. A job that another transaction has
- * locked is left for the next time. Nothing here waits, so that nothing can deadlock.
+ * Locks ended jobs, each with the run that a retry or a replacement would lock. A locked job is left for the next time.
+ * Nothing waits here, so nothing can deadlock.
  */
 export const lockEndedJobs = statement('lock_ended_jobs', {
   params: { ...TERM, ...JOB_IDS },
@@ -116,10 +118,7 @@ export const lockEndedJobs = statement('lock_ended_jobs', {
     JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE r.finished_at IS NOT NULL AND ${LED_SQLITE}`,
 })
 
-/**
- * Locks a job with its latest run, if the run has ended. It waits for a retry that is under way, and then checks again
- * whether the job has ended.
- */
+/** Locks a job with its latest run, if the run has ended. It waits for a running retry, and then checks again. */
 export const lockEndedJob = statement('lock_ended_job', {
   params: { job_id: 'text' },
   row: { id: 'text', state },
@@ -146,15 +145,15 @@ function lockOf(table: string) {
 export const lockLetters = lockOf('dead_letters')
 export const lockExpiredKeys = lockOf('expired_keys')
 
-/** The parts of a job that a redrive or a retry may have locked by themselves. */
+/** The parts of a job that a redrive or a retry locks by themselves. */
 const HELD_ELSEWHERE = `(SELECT count(*) FROM ichido.dead_letters d WHERE d.job_id = j.id) AS letters,
   (SELECT count(*) FROM ichido.expired_keys e WHERE e.job_id = j.id) AS expired_keys`
 
-/** A job that goes, and how many of its parts must be locked as well. */
+/** A job to remove, and how many of its parts must be locked, too. */
 const EXAMINED = { id: 'text', letters: 'integer', expired_keys: 'integer' } as const
 
 /**
- * The jobs are locked. This is a statement of its own, because the statement that locks does not see what other transactions
+ * The jobs are locked. This is a separate statement, because the locking statement does not see what other transactions
  * had just written.
  */
 export const examineJobs = statement('examine_jobs', {
@@ -167,8 +166,8 @@ export const examineJobs = statement('examine_jobs', {
 })
 
 /**
- * The same for jobs that a person deletes: at any age, and also while a key names them. The key stays, and still names the
- * job.
+ * The same for jobs that a person deletes: at any age, and even while a key names them. The key stays, and still names
+ * the job.
  */
 export const examineDeleted = statement('examine_deleted', {
   params: JOB_IDS,
@@ -179,7 +178,7 @@ export const examineDeleted = statement('examine_deleted', {
   ),
 })
 
-/** The reason why a job cannot be deleted. */
+/** Reads why a job cannot be deleted. */
 export const readWhyKept = statement('read_why_kept', {
   params: { job_id: 'text' },
   row: { state, ended: 'flag', predecessor: 'text?' },
@@ -201,12 +200,12 @@ const DELETE_EVENTS = both(
   (ids) => `DELETE FROM ichido.events WHERE (job_id, n) IN (
       SELECT e.job_id, e.n FROM ichido.events e WHERE e.job_id IN ${ids} LIMIT $max) RETURNING n`,
 )
-const NO_JOB = "'00000000-0000-0000-0000-000000000000'"
+const NO_JOB = `'${FIRST_ID}'`
 const LAST_ROW = '(SELECT max(rowid) FROM ichido.events)'
 
 /**
- * SQLite uses the highest rowid again when its row has gone, and a reader of the events of all jobs would miss the next event.
- * So a row that belongs to no job takes its place.
+ * SQLite reuses the highest rowid after its row is deleted, and a reader of all events would miss the next event. So a
+ * row without a job takes its place.
  */
 export const deleteEvents = statement('delete_events', {
   params: { ...JOB_IDS, max: 'integer' },
@@ -227,7 +226,7 @@ export const readRunsOfJobs = statement('read_runs_of_jobs', {
   ...both((ids) => `SELECT id FROM ichido.runs WHERE job_id IN ${ids}`),
 })
 
-/** The other parts of a job, in the order in which other transactions lock them. */
+/** The other parts of a job, in the lock order of other transactions. */
 const PARTS = [
   'held_runs',
   'artifacts',
@@ -254,7 +253,7 @@ export const deleteParts = PARTS.map((table) => {
     : { table, statement: statement(name, { params: JOB_IDS, row: { job_id: 'text' }, ...text('job_id') }) }
 })
 
-/** Results are found by their run alone. */
+/** Results are found only by their run. */
 function ofRuns(ids: string): string {
   return `run_id IN (SELECT r.id FROM ichido.runs r WHERE r.job_id IN ${ids})`
 }
@@ -278,7 +277,7 @@ export const removeAudit = statement('remove_audit', {
 
 const OVER = 'coalesce(v.consumed_at, v.released_at, v.expires_at) <= now_ms() - CAST($age_ms AS bigint)'
 
-/** Their ids are in the order in which they were made. */
+/** Their ids are in the order of their creation. */
 export const removeReservations = statement('remove_reservations', {
   params: { ...TERM, max: 'integer', age_ms: 'integer', before: 'text' },
   row: { reservation_id: 'text' },

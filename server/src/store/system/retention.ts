@@ -4,10 +4,10 @@ import { forgetLogs } from '../logs/archive-logs.ts'
 import { type Command, command } from '../port.ts'
 import { each, now, query, type RowOf, type Work } from '../statement.ts'
 import { deleteOutcomes, deleteTriggers, lockOutlived } from '../triggers/triggers.sql.ts'
-import type { Term } from './leadership.ts'
 import * as sql from './retention.sql.ts'
+import type { Term } from './term.ts'
 
-/** How old ended jobs and dead letters get; null: as old as they like. */
+/** The ages at which ended jobs and dead letters are removed; null: never. */
 export interface Ages {
   jobMs: number | null
   letterMs: number | null
@@ -15,18 +15,15 @@ export interface Ages {
 
 /** One page of a walk. */
 export interface Page {
-  /** Those on it that are past their time. */
+  /** Jobs of the page whose retention has ended. */
   due: string[]
-  /** Where the next page begins; null at the end. */
+  /** The start of the next page; null at the end. */
   next: string | null
 }
 
-/** Before every job. */
-export const FIRST_JOB = '00000000-0000-0000-0000-000000000000'
-
 /**
- * Looks through jobs that were made at least `ageMs` ago, all of them or those of one queue, from the oldest on. An id carries
- * the clock of the node that made it: where that ran ahead of the store's, its job is found that much later.
+ * Walks through jobs, of all queues or of one, that were created at least `ageMs` ago, oldest first. An id contains the
+ * clock of the node that made it: if that clock was ahead, the job is found later.
  */
 export function findDueJobs(
   { queue, ageMs, after }: { queue: string | null; ageMs: number; after: string },
@@ -42,14 +39,14 @@ export function findDueJobs(
   })
 }
 
-/** The same of jobs that have events, for the sake of these. */
+/** The same for jobs with events. */
 export function findDueEvents(ageMs: number, after: string, max: number): Command<Page> {
   return command('find_due_events', function* work(): Work<Page> {
     return toPage(yield* query(sql.pageOfEvents, { after, before: yield* firstAfter(ageMs), max, age_ms: ageMs }), max)
   })
 }
 
-/** The smallest id that is made less than so long ago. */
+/** The smallest id of less than this age. */
 function* firstAfter(ageMs: number): Work<string> {
   return idAt((yield* now()) - ageMs + 1)
 }
@@ -61,7 +58,7 @@ function toPage(rows: readonly RowOf<typeof sql.pageOfJobs>[], max: number): Pag
   }
 }
 
-/** The place of a dead letter among all. */
+/** A place in the list of dead letters. */
 export interface LetterPlace {
   deadAtMs: number
   jobId: string
@@ -87,12 +84,12 @@ export function findDueLetters(
   })
 }
 
-export interface ResultTtl {
+interface ResultTtl {
   queue: string
   ttlMs: number
 }
 
-/** Of the queues whose results expire. */
+/** Finds the queues whose results expire. */
 export function findResultTtls(): Command<ResultTtl[]> {
   return command('find_result_ttls', function* work(): Work<ResultTtl[]> {
     return (yield* query(sql.readResultTtls, {})).map(({ name, result_ttl_seconds }) => ({
@@ -102,23 +99,26 @@ export function findResultTtls(): Command<ResultTtl[]> {
   })
 }
 
-/** How many rows went, by table. */
-export type RemovedRows = ReadonlyMap<string, number>
+/** The number of removed rows by table. */
+type RemovedRows = ReadonlyMap<string, number>
 
-export interface Removed {
+interface Removed {
   rows: RemovedRows
-  /** Some have more events or logs than may go at once: they are still there, without those. */
+  /** True if a job has more events or logs than one transaction removes. The job is still there. */
   unfinished: boolean
 }
 
-/** A job may have a million events and ten megabytes of log a run: they go in several transactions, and the job in the last. */
+/**
+ * A job may have a million events, and ten megabytes of log for each run. Several transactions remove them, and the
+ * last one removes the job.
+ */
 const EVENTS_MAX = 5_000
 const CHUNKS_MAX = 200
 
-/** Removes those of the jobs that are past their time and that nobody has a hand on, with all that belongs to them. */
+/** Removes those of the jobs whose retention has ended and that are not locked, with all their parts. */
 export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, letterMs }: Ages): Command<Removed> {
   return command('remove_jobs', function* work(): Work<Removed> {
-    // Users before the term: who waits for one of them must not keep the leader from renewing it.
+    // Users are locked before the term, so that a wait for a user does not block the leader's renewal.
     const locked = yield* lock(term, yield* lockOwnersOf(jobIds))
     if (locked === NO_JOBS) return { rows: new Map(), unfinished: false }
     return yield* removeLocked(locked, () =>
@@ -127,7 +127,10 @@ export function removeJobs(term: Term, jobIds: readonly string[], { jobMs, lette
   })
 }
 
-/** Takes a JSON array of jobs that are locked, as their users are, and removes those that `examine` answers with once their parts are locked too. */
+/**
+ * Takes a JSON array of locked jobs, whose users are locked, too. Removes the jobs that `examine` returns once their
+ * parts are locked.
+ */
 export function* removeLocked(locked: string, examine: () => Work<RowOf<typeof sql.examineJobs>[]>): Work<Removed> {
   const rows = new Map<string, number>()
   const letters = new Set((yield* query(sql.lockLetters, { job_ids: locked })).map(({ job_id }) => job_id))
@@ -158,7 +161,7 @@ export function* removeLocked(locked: string, examine: () => Work<RowOf<typeof s
   return { rows, unfinished: false }
 }
 
-/** The events of jobs that ended so long ago. */
+/** Removes the events of jobs that ended at least `ageMs` ago. */
 export function removeEvents(
   term: Term,
   jobIds: readonly string[],
@@ -186,7 +189,7 @@ export function removeAudit(term: Term, ageMs: number, max: number): Command<num
   })
 }
 
-/** Reservations that ended so long ago, however they did. */
+/** Removes reservations that ended at least `ageMs` ago, in any way. */
 export function removeReservations(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_reservations', function* work(): Work<number> {
     const before = yield* firstAfter(ageMs)

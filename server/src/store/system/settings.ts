@@ -1,12 +1,56 @@
-import { putSetting } from '../access/access.sql.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command } from '../port.ts'
-import { one, query, type Work } from '../statement.ts'
-import { addSetting, listSettings, lockSetting } from './settings.sql.ts'
+import { one, query, statement, type Work } from '../statement.ts'
+
+const value = { json: (value: unknown) => value } as const
+
+/** A setting's row is never removed, so that it can be locked. The value `null` means the default. */
+const selectSettings = statement('list_settings', {
+  params: {},
+  row: { name: 'text', value, updated_at: 'integer', updated_by: 'text' },
+  sql: 'SELECT name, value, updated_at, updated_by FROM ichido.settings',
+})
+
+/** A row must exist before it can be locked. */
+const addSetting = statement('add_setting', {
+  params: { name: 'text', updated_by: 'text' },
+  row: {},
+  sql: `INSERT INTO ichido.settings (name, value, updated_at, updated_by) VALUES ($name, 'null', now_ms(), $updated_by)
+    ON CONFLICT (name) DO NOTHING`,
+})
+
+const lockSetting = statement('lock_setting', {
+  params: { name: 'text' },
+  row: { value },
+  postgres: 'SELECT value FROM ichido.settings WHERE name = $name FOR UPDATE',
+  sqlite: 'SELECT value FROM ichido.settings WHERE name = $name',
+})
+
+/** The value is JSON. */
+export const putSetting = statement('put_setting', {
+  params: { name: 'text', value: 'text', updated_by: 'text' },
+  row: {},
+  sql: `INSERT INTO ichido.settings (name, value, updated_at, updated_by) VALUES ($name, $value, now_ms(), $updated_by)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at, updated_by = excluded.updated_by`,
+})
+
+/** The first value stays. */
+export const claimSetting = statement('claim_setting', {
+  params: { name: 'text', value: 'text', updated_by: 'text' },
+  row: {},
+  sql: `INSERT INTO ichido.settings (name, value, updated_at, updated_by) VALUES ($name, $value, now_ms(), $updated_by)
+    ON CONFLICT (name) DO NOTHING`,
+})
+
+export const readSetting = statement('read_setting', {
+  params: { name: 'text' },
+  row: { value: { json: (value) => value } },
+  sql: 'SELECT value FROM ichido.settings WHERE name = $name',
+})
 
 export interface StoredSetting {
   name: string
-  /** Null: it was put back to its default. */
+  /** Null: it was reset to its default. */
   value: unknown
   updatedAtMs: number
   updatedBy: string
@@ -14,7 +58,7 @@ export interface StoredSetting {
 
 export function findSettings(): Command<StoredSetting[]> {
   return command('find_settings', function* work(): Work<StoredSetting[]> {
-    return (yield* query(listSettings, {})).map(({ name, value, updated_at, updated_by }) => ({
+    return (yield* query(selectSettings, {})).map(({ name, value, updated_at, updated_by }) => ({
       name,
       value,
       updatedAtMs: updated_at,

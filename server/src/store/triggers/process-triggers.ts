@@ -8,7 +8,7 @@ import { definitionItem, type Maker, resultOf, submitUnkeyed } from '../schedule
 import { toDefinition } from '../schedules/definitions.ts'
 import { each, query, type RowOf, type Work } from '../statement.ts'
 import type { UntaggedItem } from '../submission/submission.ts'
-import type { Term } from '../system/leadership.ts'
+import type { Term } from '../system/term.ts'
 import * as sql from './triggers.sql.ts'
 
 export interface Unprocessed {
@@ -24,7 +24,7 @@ export interface OnTopic {
   payloadChars: number
 }
 
-/** In the order of their arrival, and the definitions that they may make jobs of. */
+/** Finds triggers in the order of their arrival, and the definitions that they may make jobs of. */
 export function findUnprocessed(max: number): Command<{ triggers: Unprocessed[]; definitions: OnTopic[] }> {
   return command('find_unprocessed_triggers', function* work() {
     const triggers = (yield* query(sql.readUnprocessed, { max })).map(({ id, topic, data_chars }) => ({
@@ -46,7 +46,7 @@ export function findUnprocessed(max: number): Command<{ triggers: Unprocessed[];
 const topicsOf = (triggers: readonly Pick<Unprocessed, 'topic'>[]) =>
   [...new Set(triggers.map(({ topic }) => topic))].map((topic) => ({ topic }))
 
-/** What a trigger has made of a definition. */
+/** What a trigger made of a definition. */
 export interface Made {
   definitionId: string
   triggerId: string
@@ -54,16 +54,16 @@ export interface Made {
   reason: string | null
   field: string | null
   jobId: string | null
-  /** The queue, when a worker can have the job now. */
+  /** The queue, if the job can be leased now. */
   wakes: string | null
 }
 
-export interface Batch {
+interface Batch {
   /** In the order of their arrival. */
   triggers: readonly Unprocessed[]
-  /** Of the definitions that they may make jobs of. */
+  /** The users of the definitions that they may make jobs of. */
   userIds: readonly string[]
-  /** Do not wait for users with limits: what would be made for them waits for its turn. */
+  /** Do not wait for users with limits: their triggers wait for their turn instead. */
   hasty?: boolean
 }
 
@@ -73,9 +73,9 @@ export interface Processed {
 }
 
 /**
- * Ledger, jobs and `processed_at` of each trigger, in one transaction under the leader's fence. The definitions count as they
- * are now. Locks: users, definitions, the term, triggers; who waited for a user or a definition while it held the term would
- * keep the leader from renewing it.
+ * Writes the ledger, the jobs and `processed_at` of each trigger, in one transaction under the leader's fence. The
+ * current definitions count. Locks: users, definitions, the term, triggers. A wait for a user or a definition under the
+ * lock of the term would block the leader's renewal.
  */
 export function processTriggers(
   term: Term,
@@ -113,16 +113,16 @@ export function processTriggers(
   })
 }
 
-/** Waits for nobody who submits: users with limits are left out. */
+/** Leaves out users with limits, so it does not wait for submissions. */
 function* shareUnlimited(userIds: readonly string[]): Work<UserLimits[]> {
   const ids = [...new Set(userIds)].sort().map((user_id) => ({ user_id }))
   yield* each(addUsers, ids)
   return yield* each(shareUsers, ids)
 }
 
-export type WithRule = Definition & { on: TriggerRule }
+type WithRule = Definition & { on: TriggerRule }
 
-export const hasRule = (definition: Definition): definition is WithRule => definition.on !== null
+const hasRule = (definition: Definition): definition is WithRule => definition.on !== null
 
 interface Trigger {
   id: string
@@ -138,7 +138,7 @@ function toTrigger(row: RowOf<typeof sql.lockUnprocessed>): Trigger {
   return { id, userId: user_id, operates, topic, data, createdAtMs: created_at }
 }
 
-/** Its sender may run it, it was there before the trigger came, and the rule fits. */
+/** True if the sender may run the definition, it existed before the trigger, and the rule matches. */
 function concerns({ userId, operates, topic, data, createdAtMs }: Trigger, definition: WithRule): boolean {
   const mayRun = operates || userId === definition.userId
   return mayRun && definition.createdAtMs <= createdAtMs && matches(definition.on, topic, data)
@@ -151,13 +151,16 @@ interface Draft {
 }
 
 /**
- * Of one transaction: a template may make a megabyte of little data. PostgreSQL breaks off a statement of several hundred, and
- * always will.
+ * The limit of one transaction: a template may make a megabyte of little data. PostgreSQL always refuses a statement of
+ * several hundred megabytes.
  */
 const FILLED_CHARS_MAX = 4 * 1024 * 1024
 
-/** What triggers that fit make of definitions. Once the payloads are too large together, the rest waits for its turn. */
-export function drafter(payloadBytesMax: number, maker: Maker) {
+/**
+ * Drafts what matching triggers make of definitions. Once the payloads are too large together, the rest waits for its
+ * turn.
+ */
+function drafter(payloadBytesMax: number, maker: Maker) {
   let chars = 0
   return (definition: WithRule, { id: triggerId, data }: Pick<Trigger, 'id' | 'data'>, isBehind: boolean): Draft => {
     const standing = { paused: definition.pausedAtMs !== null, behind: isBehind || chars > FILLED_CHARS_MAX }
@@ -171,8 +174,8 @@ export function drafter(payloadBytesMax: number, maker: Maker) {
   }
 }
 
-/** Their jobs, in the order of the list. One that its quota refuses waits. */
-export function* submitDrafts(drafts: readonly Draft[], maker: Maker): Work<Made[]> {
+/** Submits the jobs in the order of the list. A job that its quota refuses waits. */
+function* submitDrafts(drafts: readonly Draft[], maker: Maker): Work<Made[]> {
   const outcomes = yield* submitUnkeyed(
     drafts.flatMap(({ item }) => item ?? []),
     maker,
@@ -207,8 +210,8 @@ function* carryOut(drafts: readonly (Draft & { triggeredAtMs: number })[], maker
   return made
 }
 
-/** `seen` is the outcome that each has in the ledger. */
-export function* changeOutcomes(made: readonly (Made & { seen: TriggerOutcome })[]): Work<void> {
+/** `seen` is the outcome in the ledger. */
+function* changeOutcomes(made: readonly (Made & { seen: TriggerOutcome })[]): Work<void> {
   const changed = made.filter(({ seen, outcome }) => seen !== outcome)
   yield* each(
     sql.changeOutcomes,
@@ -232,6 +235,101 @@ function* readWithWaiting(definitions: readonly Definition[]): Work<Set<string>>
   return new Set(rows.map(({ id }) => id))
 }
 
-export const isWaiting = ({ outcome }: Made) => outcome.startsWith('waiting')
+const isWaiting = ({ outcome }: Made) => outcome.startsWith('waiting')
 
 const pairOf = (definitionId: string, triggerId: string) => `${definitionId}/${triggerId}`
+
+/** A definition that is not paused, and has waiting triggers. */
+export interface WaitingDefinition {
+  definitionId: string
+  /** Null: it was deleted. */
+  userId: string | null
+  /** The first waiting triggers, in the order of their arrival. */
+  triggers: { triggerId: string; chars: number }[]
+}
+
+/** Each definition gets its share of `max`. */
+export function findWaitingTriggers(afterDefinitionId: string, max: number): Command<WaitingDefinition[]> {
+  return command('find_waiting_triggers', function* work(): Work<WaitingDefinition[]> {
+    const rows = yield* query(sql.readWaitingDefinitions, { after: afterDefinitionId, max })
+    const share = Math.max(1, Math.floor(max / Math.max(1, rows.length)))
+    const first = yield* each(
+      sql.readFirstWaiting,
+      rows.map(({ id }) => ({ id, max: share })),
+    )
+    const waiting = Map.groupBy(first, (row) => row.definition_id)
+    return rows.map(({ id, user_id, payload_chars }) => {
+      const triggers = (waiting.get(id) ?? []).map(({ trigger_id, data_chars }) => ({
+        triggerId: trigger_id,
+        chars: data_chars + (payload_chars ?? 0),
+      }))
+      return { definitionId: id, userId: user_id, triggers }
+    })
+  })
+}
+
+/**
+ * Decides again about waiting triggers, by their current definitions. Returns those that no longer wait. A definition
+ * that is paused or gone is left alone.
+ */
+export function tryWaitingTriggers(
+  term: Term,
+  waiting: readonly WaitingDefinition[],
+  payloadBytesMax: number,
+  maker: Maker,
+): Command<Made[]> {
+  const ids = JSON.stringify(waiting.map(({ definitionId }) => definitionId))
+  return command('try_waiting_triggers', function* work(): Work<Made[]> {
+    yield* lockUsersOf(waiting.flatMap(({ userId }) => userId ?? []))
+    const definitions = new Map(
+      (yield* query(sql.shareUnpaused, { ...term, ids })).map((row) => [row.id, toDefinition(row)]),
+    )
+    const pairs = waiting.flatMap(({ definitionId, triggers }) =>
+      definitions.has(definitionId)
+        ? triggers.map(({ triggerId }) => ({ definition_id: definitionId, trigger_id: triggerId }))
+        : [],
+    )
+    const locked = (yield* each(sql.lockWaiting, pairs)).toSorted(byArrival)
+    const draft = drafter(payloadBytesMax, maker)
+    const drafts = locked.map((row) => {
+      const definition = definitions.get(row.definition_id)
+      if (definition === undefined) throw new Error('A trigger was locked without its definition')
+      const trigger = { id: row.trigger_id, data: row.data }
+      if (hasRule(definition) && matches(definition.on, row.topic, trigger.data)) {
+        return draft(definition, trigger, false)
+      }
+      const made: Made = { ...NOTHING, definitionId: definition.id, triggerId: trigger.id, reason: 'changed' }
+      return { made, item: null }
+    })
+    const made = yield* submitDrafts(drafts, maker)
+    yield* changeOutcomes(made.map((one, i) => ({ ...one, seen: locked[i]?.outcome ?? one.outcome })))
+    const over = made.filter((one) => !isWaiting(one))
+    yield* settle(over.map(({ triggerId }) => triggerId))
+    return over
+  })
+}
+
+const NOTHING = { outcome: 'skipped', field: null, jobId: null, wakes: null } as const
+
+/** Skips the waiting triggers of a deleted definition. */
+export function dropWaitingTriggers(term: Term, definitionId: string, max: number): Command<number> {
+  return command('drop_waiting_triggers', function* work(): Work<number> {
+    const dropped = yield* query(sql.dropOrphaned, { ...term, definition_id: definitionId, max })
+    yield* settle(dropped.map(({ trigger_id }) => trigger_id))
+    return dropped.length
+  })
+}
+
+function* settle(triggerIds: readonly string[]): Work<void> {
+  yield* each(
+    sql.settleTriggers,
+    [...new Set(triggerIds)].map((id) => ({ id })),
+  )
+}
+
+type Waiting = RowOf<typeof sql.lockWaiting>
+
+/** Sorts the triggers of all definitions together: the earliest gets the first free slot. */
+function byArrival(a: Waiting, b: Waiting): number {
+  return a.triggered_at - b.triggered_at || (a.trigger_id < b.trigger_id ? -1 : 1)
+}

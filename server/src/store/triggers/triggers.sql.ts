@@ -1,53 +1,13 @@
 import { TRIGGER_OUTCOMES } from '@ichido/sdk/protocol'
 import { COLUMNS_OF_D, DEFINITION_ROW } from '../schedules/definitions.sql.ts'
 import { statement } from '../statement.ts'
-import { LED, LED_SQLITE, TERM } from '../system/leadership.sql.ts'
+import { LED, LED_SQLITE, TERM } from '../system/term.ts'
 
-const outcome = { oneOf: TRIGGER_OUTCOMES } as const
-const data = { json: (value: unknown) => value } as const
+export const outcome = { oneOf: TRIGGER_OUTCOMES } as const
 
-const COLUMNS = 'id, user_id, operates, topic, dedupe_key, data, created_at'
+export const data = { json: (value: unknown) => value } as const
 
-const NEWEST_ON = (topic: string) =>
-  `coalesce((SELECT max(d.created_at) FROM ichido.job_definitions d WHERE d.topic = ${topic}), 0)`
-
-/**
- * Takes rows sorted by user and key, so that two nodes with the same keys do not deadlock. The unique index decides: a key that
- * is known returns no row. A trigger is never stored as older than a definition that was there before it, also when the clock
- * went back in between: it would make no job of that definition.
- */
-export const insertTriggers = statement('insert_triggers', {
-  params: {
-    id: 'text',
-    user_id: 'text',
-    operates: 'flag',
-    topic: 'text',
-    dedupe_key: 'text',
-    data: 'text',
-    now: 'integer',
-  },
-  row: { id: 'text' },
-  postgres: `INSERT INTO ichido.triggers (${COLUMNS})
-    SELECT t.id, t.user_id, t.operates, t.topic, t.dedupe_key, t.data, greatest(t.now, ${NEWEST_ON('t.topic')})
-    FROM unnest($id::uuid[], $user_id::text[], $operates::boolean[], $topic::text[], $dedupe_key::text[], $data::text[],
-      $now::bigint[]) AS t(id, user_id, operates, topic, dedupe_key, data, now)
-    ON CONFLICT (user_id, dedupe_key) DO NOTHING RETURNING id`,
-  sqlite: `INSERT INTO ichido.triggers (${COLUMNS})
-    VALUES ($id, $user_id, $operates, $topic, $dedupe_key, $data, max($now, ${NEWEST_ON('$topic')}))
-    ON CONFLICT (user_id, dedupe_key) DO NOTHING RETURNING id`,
-})
-
-const RECORDED = 'g.id, g.user_id, g.topic, g.dedupe_key, g.created_at'
-
-export const readRecorded = statement('read_recorded_triggers', {
-  params: { user_id: 'text', dedupe_key: 'text' },
-  row: { id: 'text', user_id: 'text', topic: 'text', dedupe_key: 'text', created_at: 'integer' },
-  postgres: `SELECT ${RECORDED} FROM unnest($user_id::text[], $dedupe_key::text[]) AS t(user_id, dedupe_key)
-    JOIN ichido.triggers g ON g.user_id = t.user_id AND g.dedupe_key = t.dedupe_key`,
-  sqlite: `SELECT ${RECORDED} FROM ichido.triggers g WHERE g.user_id = $user_id AND g.dedupe_key = $dedupe_key`,
-})
-
-/** In the order of their arrival. Of data only the length. */
+/** In the order of their arrival. Only the length of the data is read. */
 export const readUnprocessed = statement('read_unprocessed_triggers', {
   params: { max: 'integer' },
   row: { id: 'text', topic: 'text', data_chars: 'integer' },
@@ -66,8 +26,8 @@ export const readOnTopics = statement('read_definitions_on_topics', {
 })
 
 /**
- * Shares the definitions: a change, a pause or a deletion comes before or after, never in between. The statement waits for one
- * that is under way, for without its definition a trigger would be processed and its job never made.
+ * Shares the definitions: a change, a pause or a deletion comes before or after, never in between. The statement waits
+ * for a running change, because a trigger without its definition would be processed and its job never made.
  */
 export const shareOnTopics = statement('share_definitions_on_topics', {
   params: { topic: 'text' },
@@ -91,7 +51,9 @@ export const lockUnprocessed = statement('lock_unprocessed_triggers', {
 })
 
 const WAITING_OUTCOMES = `IN ('waiting_quota', 'waiting_pause', 'waiting_turn')`
+
 const WAITS = `outcome ${WAITING_OUTCOMES}`
+
 /** The same condition, in a form that keeps PostgreSQL from the index of waiting outcomes. */
 const WAITS_NO_INDEX = `outcome || '' ${WAITING_OUTCOMES}`
 
@@ -107,7 +69,7 @@ export const readWithWaiting = statement('read_definitions_with_waiting', {
 
 const OUTCOME = `definition_id, trigger_id, triggered_at, outcome, job_id, reason, field, created_at, updated_at`
 
-/** The primary key decides: a pair that is there already returns no row, and no job is made of it. */
+/** The primary key decides: a pair that exists returns no row, and makes no job. */
 export const insertOutcomes = statement('insert_trigger_outcomes', {
   params: {
     definition_id: 'text',
@@ -150,7 +112,7 @@ export const changeOutcomes = statement('change_trigger_outcomes', {
     WHERE definition_id = $definition_id AND trigger_id = $trigger_id AND outcome = $seen`,
 })
 
-/** For triggers that are locked. `waits`: an outcome of the trigger waits. Coalesce holds PostgreSQL to the primary key. */
+/** The triggers are locked. `waits`: an outcome of the trigger waits. Coalesce makes PostgreSQL use the primary key. */
 export const markProcessed = statement('mark_triggers_processed', {
   params: { id: 'text', waits: 'flag' },
   row: { id: 'text' },
@@ -162,8 +124,8 @@ export const markProcessed = statement('mark_triggers_processed', {
 })
 
 /**
- * Definitions for which triggers wait and which are not paused, by id, from the definition `after` on. Deleted ones have no
- * user. The query leaps from one to the next: a pause may have kept a million triggers.
+ * Definitions that are not paused and have waiting triggers, by id, after the definition `after`. Deleted ones have no
+ * user. The query jumps from one definition to the next: a pause may have kept a million triggers.
  */
 export const readWaitingDefinitions = statement('read_waiting_definitions', {
   params: { after: 'text', max: 'integer' },
@@ -196,8 +158,7 @@ export const readFirstWaiting = statement('read_first_waiting_triggers', {
 })
 
 /**
- * `ids` is a JSON array. Shares the definitions that are not paused. One that another transaction has locked is left for the
- * next round.
+ * `ids` is a JSON array. Shares the definitions that are not paused. A locked definition is left for the next round.
  */
 export const shareUnpaused = statement('share_unpaused_definitions', {
   params: { ...TERM, ids: 'text' },
@@ -212,7 +173,7 @@ export const shareUnpaused = statement('share_unpaused_definitions', {
 
 const WAITING = `o.definition_id, o.trigger_id, o.triggered_at, o.outcome, g.topic, g.data`
 
-/** Runs after a statement that is fenced by the term. Guards that each pair still waits. */
+/** Runs after a statement under the fence. Guards that each pair still waits. */
 export const lockWaiting = statement('lock_waiting_triggers', {
   params: { definition_id: 'text', trigger_id: 'text' },
   row: { definition_id: 'text', trigger_id: 'text', triggered_at: 'integer', outcome, topic: 'text', data },
@@ -225,9 +186,9 @@ export const lockWaiting = statement('lock_waiting_triggers', {
 })
 
 /**
- * Triggers of which nothing waits any more may be removed when their time is up. PostgreSQL is held to the few outcomes of
- * each: by the index of waiting outcomes it would read all that a pause has kept, a second for 100,000, while the term is
- * locked.
+ * Triggers without waiting outcomes may be removed after their retention. PostgreSQL must read the few outcomes of each
+ * trigger: by the index of waiting outcomes it would read all that a pause has kept, a second for 100,000, while the
+ * term is locked.
  */
 export const settleTriggers = statement('settle_triggers', {
   params: { id: 'text' },
@@ -243,6 +204,7 @@ const ORPHANED = `SELECT o.definition_id, o.trigger_id FROM ichido.trigger_outco
   WHERE o.definition_id = $definition_id AND o.${WAITS}
     AND NOT EXISTS (SELECT 1 FROM ichido.job_definitions d WHERE d.id = o.definition_id)
   ORDER BY o.triggered_at, o.trigger_id LIMIT $max`
+
 const DROP = `UPDATE ichido.trigger_outcomes SET outcome = 'skipped', reason = 'deleted', updated_at = now_ms()`
 
 /** Skips the triggers that wait for a deleted definition. */
@@ -254,54 +216,7 @@ export const dropOrphaned = statement('drop_orphaned_triggers', {
   sqlite: `${DROP} WHERE ${LED_SQLITE} AND (definition_id, trigger_id) IN (${ORPHANED}) RETURNING trigger_id`,
 })
 
-/** A trigger without its data. */
-export const TRIGGER_ROW = {
-  id: 'text',
-  user_id: 'text',
-  topic: 'text',
-  dedupe_key: 'text',
-  created_at: 'integer',
-  processed_at: 'integer?',
-  settled_at: 'integer?',
-} as const
-
-export const readTrigger = statement('read_trigger', {
-  params: { id: 'text' },
-  row: { ...TRIGGER_ROW, data },
-  sql: `SELECT id, user_id, topic, dedupe_key, data, created_at, processed_at, settled_at FROM ichido.triggers WHERE id = $id`,
-})
-
-const OF_TRIGGER = `o.trigger_id, o.definition_id, o.outcome, o.job_id, o.reason, o.field, o.updated_at,
-  (SELECT d.name FROM ichido.job_definitions d WHERE d.id = o.definition_id) AS definition FROM ichido.trigger_outcomes o`
-
-const MADE_ROW = { outcome, job_id: 'text?', reason: 'text?', field: 'text?', updated_at: 'integer' } as const
-
-export const readOutcomes = statement('read_trigger_outcomes', {
-  params: { trigger_id: 'text' },
-  row: { trigger_id: 'text', definition_id: 'text', definition: 'text?', ...MADE_ROW },
-  postgres: `SELECT ${OF_TRIGGER} WHERE o.trigger_id = ANY($trigger_id::uuid[]) ORDER BY o.definition_id`,
-  sqlite: `SELECT ${OF_TRIGGER} WHERE o.trigger_id = $trigger_id ORDER BY o.definition_id`,
-})
-
-/** The ledger of a definition, newest first. The page before ended with the trigger `after`. */
-export const readLedger = statement('read_trigger_ledger', {
-  params: { definition_id: 'text', after: 'text', limit: 'integer' },
-  row: { trigger_id: 'text', topic: 'text', dedupe_key: 'text', triggered_at: 'integer', ...MADE_ROW },
-  sql: `SELECT o.trigger_id, g.topic, g.dedupe_key, o.triggered_at, o.outcome, o.job_id, o.reason, o.field, o.updated_at
-    FROM ichido.trigger_outcomes o JOIN ichido.triggers g ON g.id = o.trigger_id
-    WHERE o.definition_id = $definition_id AND o.trigger_id < $after ORDER BY o.trigger_id DESC LIMIT $limit`,
-})
-
-/** How many triggers are unprocessed, how long ago the first of them came, and how many wait. */
-export const countTriggers = statement('count_triggers', {
-  params: {},
-  row: { unprocessed: 'integer', oldest_ms: 'integer?', waiting: 'integer' },
-  sql: `SELECT (SELECT count(*) FROM ichido.triggers WHERE processed_at IS NULL) AS unprocessed,
-    (SELECT now_ms() - min(created_at) FROM ichido.triggers WHERE processed_at IS NULL) AS oldest_ms,
-    (SELECT count(*) FROM ichido.triggers WHERE processed_at IS NOT NULL AND settled_at IS NULL) AS waiting`,
-})
-
-/** Locks the triggers that are older than retention keeps them. */
+/** Locks triggers whose retention has ended. */
 export const lockOutlived = statement('lock_outlived_triggers', {
   params: { ...TERM, max: 'integer', age_ms: 'integer' },
   row: { id: 'text' },
@@ -313,7 +228,7 @@ export const lockOutlived = statement('lock_outlived_triggers', {
     ORDER BY settled_at LIMIT $max`,
 })
 
-/** For triggers that are locked. */
+/** The triggers are locked. */
 export const deleteOutcomes = statement('delete_trigger_outcomes', {
   params: { id: 'text' },
   row: {},
@@ -321,7 +236,7 @@ export const deleteOutcomes = statement('delete_trigger_outcomes', {
   sqlite: 'DELETE FROM ichido.trigger_outcomes WHERE trigger_id = $id',
 })
 
-/** For triggers that are locked, after their outcomes. Their dedupe keys are free again. */
+/** The triggers are locked, and their outcomes were deleted. Their dedupe keys are free again. */
 export const deleteTriggers = statement('delete_triggers', {
   params: { id: 'text' },
   row: { id: 'text' },

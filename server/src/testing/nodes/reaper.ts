@@ -6,7 +6,7 @@ import { silentMeter } from '../../services/system/meter.ts'
 import { defaultSettings } from '../../services/system/settings.ts'
 import type { Store } from '../../store/port.ts'
 import { integer } from '../../store/statement.ts'
-import type { Term } from '../../store/system/leadership.ts'
+import type { Term } from '../../store/system/term.ts'
 import { only } from '../store/scene.ts'
 import { sql, unique } from '../store/store.ts'
 

@@ -1,9 +1,9 @@
 import { SETTINGS, type SettingName } from '../../core/limits/settings.ts'
+import { FIRST_ID } from '../../core/run/job.ts'
 import { type Command, command, type Store } from '../../store/port.ts'
 import { integer, one, statement, text, type Work } from '../../store/statement.ts'
 import { removeExpiredKeys } from '../../store/submission/keys.ts'
-import type { Term } from '../../store/system/leadership.ts'
-import { FIRST_JOB } from '../../store/system/retention.ts'
+import type { Term } from '../../store/system/term.ts'
 import { sql } from './store.ts'
 
 const lead = statement('', "UPDATE ichido.leadership SET holder = 'tester' WHERE holder IS NULL")
@@ -32,7 +32,7 @@ export async function leftovers(store: Store): Promise<Record<string, number>> {
   const tables = ['runs', 'results', 'events', 'job_labels', 'dead_letters', 'expired_keys', 'once_counters']
   const found: Record<string, number> = {}
   for (const table of tables) {
-    const text = `SELECT t.job_id FROM ichido.${table} t WHERE t.job_id <> '${FIRST_JOB}'
+    const text = `SELECT t.job_id FROM ichido.${table} t WHERE t.job_id <> '${FIRST_ID}'
       AND NOT EXISTS (SELECT 1 FROM ichido.jobs j WHERE j.id = t.job_id)`
     const rows = await sql(store, text)
     if (rows.length > 0) found[table] = rows.length

@@ -1,6 +1,6 @@
 import { copyFileSync, truncateSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
-import { checkSeal, seal } from '../../store/backup/backup-seal.ts'
+import { checkSeal, seal } from '../../store/backup/backup-file.ts'
 
 /** A copy of a backup that somebody has changed and sealed again: a seal tells of damage, not of who made the file. */
 export function tamper(file: string, copy: string, sql: string): void {

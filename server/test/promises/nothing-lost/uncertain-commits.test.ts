@@ -19,7 +19,7 @@ import { consumeSlot, releaseSlot, reserveSlot } from '../../../src/store/submis
 import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { changeSetting } from '../../../src/store/system/settings.ts'
-import { recordTriggers } from '../../../src/store/triggers/record-triggers.ts'
+import { recordTriggers } from '../../../src/store/triggers/triggers.ts'
 import { createEnrollToken } from '../../../src/store/workers/register-worker.ts'
 import { finished, leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, unique, until } from '../../../src/testing/store/store.ts'

@@ -3,11 +3,17 @@ import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { realWorld } from '../../../src/node/world.ts'
 import { readNamed } from '../../../src/store/events/all-events.sql.ts'
-import { EVERY_EVENT, findAllEvents, findEventNames, findNamed } from '../../../src/store/events/all-events.ts'
-import { raisePublishers, readPublished } from '../../../src/store/events/events.sql.ts'
+import {
+  EVERY_EVENT,
+  type EventPlace,
+  FIRST_EVENT,
+  findAllEvents,
+  findEventNames,
+  findLastPlace,
+  findNamed,
+} from '../../../src/store/events/all-events.ts'
 import { findEvents } from '../../../src/store/events/events.ts'
-import { type PublishItem, publishBatch } from '../../../src/store/events/publish.ts'
-import { type EventPlace, FIRST_EVENT, findLastPlace } from '../../../src/store/events/walk-events.ts'
+import { type PublishItem, publishBatch, raisePublishers, readPublished } from '../../../src/store/events/publish.ts'
 import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { insertBulk } from '../../../src/testing/store/bulk.ts'

@@ -4,7 +4,7 @@ import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/s
 import { full, size } from '../../../../scripts/testing/size.ts'
 import { serveHere } from '../../../src/cli/testing/serve-here.ts'
 import { Restarted, Watcher } from '../../../src/cli/testing/tormented-events.ts'
-import { ALL_NODE_ROLES, type NodeRole } from '../../../src/core/node/node-roles.ts'
+import { ALL_NODE_ROLES, type NodeRole } from '../../../src/core/node/node.ts'
 import { publishBatch } from '../../../src/store/events/publish.ts'
 import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
 import { HttpPublisher } from '../../../src/testing/http/http-publisher.ts'

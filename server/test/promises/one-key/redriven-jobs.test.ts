@@ -1,7 +1,7 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import { stepRedrive } from '../../../src/store/dead-letters/redrive-step.ts'
+import { stepRedrive } from '../../../src/store/dead-letters/redrive.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
 import { findKeys } from '../../../src/store/submission/keys.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'

@@ -13,10 +13,16 @@ import {
   updateDefinition,
 } from '../../../src/store/schedules/definitions.ts'
 import { advanceNextTick, lockDue } from '../../../src/store/schedules/ticks.sql.ts'
-import { makeTicks, type Planned, type Tick } from '../../../src/store/schedules/ticks.ts'
-import { findWaitingTicks, tryWaitingTicks } from '../../../src/store/schedules/waiting-ticks.ts'
+import {
+  findWaitingTicks,
+  makeTicks,
+  type Planned,
+  type Tick,
+  tryWaitingTicks,
+} from '../../../src/store/schedules/ticks.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
-import { renewTerm, type Term, tryToLead } from '../../../src/store/system/leadership.ts'
+import { renewTerm, tryToLead } from '../../../src/store/system/leadership.ts'
+import type { Term } from '../../../src/store/system/term.ts'
 import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { again, BY, content, define, EVERY_SECOND, jobsOf, ledger, setDue } from '../../../src/testing/nodes/ticker.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'

@@ -12,12 +12,18 @@ import {
 } from '../../../src/store/schedules/definitions.ts'
 import type { Statement } from '../../../src/store/statement.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
-import { renewTerm, type Term, tryToLead } from '../../../src/store/system/leadership.ts'
+import { renewTerm, tryToLead } from '../../../src/store/system/leadership.ts'
 import { removeTriggers } from '../../../src/store/system/retention.ts'
-import { findUnprocessed, type Processed, processTriggers } from '../../../src/store/triggers/process-triggers.ts'
-import { recordTriggers, type TriggerItem } from '../../../src/store/triggers/record-triggers.ts'
+import type { Term } from '../../../src/store/system/term.ts'
+import {
+  findUnprocessed,
+  findWaitingTriggers,
+  type Processed,
+  processTriggers,
+  tryWaitingTriggers,
+} from '../../../src/store/triggers/process-triggers.ts'
 import * as statements from '../../../src/store/triggers/triggers.sql.ts'
-import { findWaitingTriggers, tryWaitingTriggers } from '../../../src/store/triggers/waiting-triggers.ts'
+import { recordTriggers, type TriggerItem } from '../../../src/store/triggers/triggers.ts'
 import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { BY, content, jobsOf, tickAll } from '../../../src/testing/nodes/ticker.ts'
 import { defineOn, happen, triggerer, triggerLedger } from '../../../src/testing/nodes/triggers.ts'

@@ -10,7 +10,7 @@ import {
 import type { SettingName } from '../../../core/limits/settings.ts'
 import type { Settings } from '../../../services/system/settings.ts'
 import { findMinuteCounts } from '../../../store/system/minute-counts.ts'
-import { compare, type Look, type Rule } from './look.ts'
+import { compare, type Look, type Rule } from './state.ts'
 
 type WindowedRule = Extract<
   AlertRule,
@@ -20,13 +20,13 @@ type WindowedRule = Extract<
 interface Windowed extends WindowRule {
   subject: string
   threshold: SettingName
-  /** Unset: the rule counts, and has no whole. */
+  /** Unset if the rule has no `whole`. */
   minEvents?: SettingName
   tell(judgement: Judgement, threshold: number, minutes: number): string
 }
 
 const isMore = (part: number, _whole: number, threshold: number) => part > threshold
-// Not as a fraction: 29 of 100 would be more than 29 %.
+// It multiplies, because with a fraction 29 of 100 would be more than 29 %.
 const isMorePercent = (part: number, whole: number, threshold: number) => part * 100 > threshold * whole
 const percent = ({ part, whole }: Judgement) => `${part} of ${whole} (${Math.round((part * 1000) / whole) / 10} %)`
 
@@ -94,7 +94,7 @@ function limitsOf(settings: Settings, name: WindowedRule): WindowLimits {
   }
 }
 
-/** How long counts are needed. */
+/** How long counts must be kept. */
 export function minuteCountsMs(settings: Settings): number {
   return Math.max(...NAMES.map((name) => reachMs(limitsOf(settings, name))))
 }

@@ -1,4 +1,4 @@
-import { StoreFull } from '../../../core/node/store-full.ts'
+import { StoreFull } from '../../../core/node/store-errors.ts'
 import { isDiskFull, sqlState } from './errors.ts'
 
 /** Of 36 bytes each, with their headers: about 300 KiB. */

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { serverUrls } from '../../../core/node/database-address.ts'
+import { serverUrls } from '../../../core/node/addresses.ts'
 import { isConnectionLoss } from './errors.ts'
 import { inspect } from './inspect.ts'
 

@@ -1,6 +1,6 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { isDiskFull, StoreFull } from '../../../core/node/store-full.ts'
+import { isDiskFull, StoreFull } from '../../../core/node/store-errors.ts'
 
 const PROBE_FILE = 'room.probe'
 /** Enough for a batch of submits and its indexes. */
