@@ -12,15 +12,15 @@ import { Restarted } from '../../src/cli/testing/tormented-events.ts'
 import { HttpPublisher } from '../../src/testing/http/http-publisher.ts'
 
 const SDK = join(import.meta.dirname, '../../../sdk/src/client/index.ts')
-/** Fetching a browser on the first run may take this long. */
+/** The first run downloads a browser, which may take this long. */
 const FETCH_TIMEOUT_MS = 300_000
 const EVENTS = 12
-/** PENDING, RUNNING, SUCCEEDED. */
+/** The job adds three events of its own: PENDING, RUNNING and SUCCEEDED. */
 const LAST = EVENTS + 3
 const PART_BYTES = 4 * 1024 * 1024
 const UPLOAD_BYTES = 2 * PART_BYTES + 1024 * 1024
 
-/** The SDK's client, as a script that leaves it in `ichido`. */
+/** The SDK's client as a script that defines the global `ichido`. */
 async function sdkScript(): Promise<string> {
   const lib = { entry: SDK, formats: ['iife' as const], name: 'ichido' }
   const built = await build({ configFile: false, logLevel: 'silent', build: { write: false, lib } })
@@ -54,10 +54,10 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true })
 })
 
-/** Runs in the page: sends random bytes, and returns the progress that it was told, the artifact's id and their hash. */
+/** Runs in the page: uploads random bytes, and returns the reported progress, the artifact's id and the SHA-256. */
 const uploading = `(async () => {
   const bytes = new Uint8Array(${UPLOAD_BYTES})
-  // It gives no more at a time.
+  // getRandomValues() fills at most 65,536 bytes per call.
   for (let at = 0; at < bytes.length; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536))
   const progress = []
   const onProgress = (told) => progress.push(told)
@@ -65,7 +65,7 @@ const uploading = `(async () => {
   return { progress, id, sha256: [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))] }
 })()`
 
-test('an upload of the SDK in a browser tells its progress part by part, and its bytes are all there', async () => {
+test('an SDK upload in a browser reports progress per part and stores all bytes', async () => {
   const { progress, id, sha256 } = await page.evaluate<{ progress: unknown; id: string; sha256: number[] }>(uploading)
   expect(progress).toEqual(
     [PART_BYTES, 2 * PART_BYTES, UPLOAD_BYTES].map((sentBytes) => ({ sentBytes, totalBytes: UPLOAD_BYTES })),
@@ -76,7 +76,7 @@ test('an upload of the SDK in a browser tells its progress part by part, and its
   expect([...held.digest()]).toEqual(sha256)
 })
 
-/** Runs in the page: follows a job, and notes in `watched` what it is told. */
+/** Runs in the page: follows a job, and collects the cursors and errors in `watched`. */
 const watching = (jobId: string) => `
   globalThis.watched = { cursors: [], troubles: 0, over: false }
   void (async () => {
@@ -85,7 +85,7 @@ const watching = (jobId: string) => `
     watched.over = true
   })()`
 
-test('watch() of the SDK in a browser goes on after a restart of the server: each event once, to the end', async () => {
+test('watch() in a browser gets each event once, even if the server restarts', async () => {
   const publisher = await HttpPublisher.begin(server.url, 1)
   await page.evaluate(watching(publisher.jobIds[0] ?? ''))
   await publisher.publish(EVENTS / 3)

@@ -16,7 +16,7 @@ import { defineKind, open } from '../../src/library/index.ts'
 import { unique, until } from '../../src/testing/store/store.ts'
 
 const CALLERS = 64
-/** In session mode each connection of a node takes one of PostgreSQL's, and the tests take some too. */
+/** In session mode each connection of a node takes one of PostgreSQL's, and the tests need some too. */
 const POOL_SIZE = { transaction: 2, session: 60 }
 
 afterAll(killAll)
@@ -28,7 +28,7 @@ describe.each(['transaction', 'session'] as const)('behind PgBouncer in %s mode'
   let pool: pg.Pool
   beforeAll(async () => {
     database = await freshDatabase()
-    // Without a reset PgBouncer hands sessions on as they were left: settings that leak stay there to be found.
+    // Without a reset query PgBouncer passes sessions on as they are, so the test can find settings that leak.
     const settings = { server_reset_query: '' }
     pooler = await privatePgbouncer({ mode, poolSize: POOL_SIZE[mode], settings })
     url = pooler.through(database.tcpUrl)
@@ -65,7 +65,7 @@ describe.each(['transaction', 'session'] as const)('behind PgBouncer in %s mode'
     expect(acknowledged).toHaveLength(submits)
   })
 
-  test('the library works over a pool of the application that leads there', async () => {
+  test("the library works with an application's pool that goes through PgBouncer", async () => {
     const ichidoHere = await open({ pool })
     try {
       const kind = defineKind(unique('double'), { payload: z.object({ n: z.int() }), result: z.int() })
@@ -92,7 +92,7 @@ describe.each(['transaction', 'session'] as const)('behind PgBouncer in %s mode'
     conforms(plainNode, () => shop)
   })
 
-  test('no setting, prepared statement, lock or LISTEN of ours is left for other clients', async () => {
+  test('Ichido leaves no setting, prepared statement, lock or LISTEN for other clients', async () => {
     const direct = new pg.Client(database.tcpUrl)
     await direct.connect()
     const untouched = await settingsOf(direct)
@@ -103,8 +103,8 @@ describe.each(['transaction', 'session'] as const)('behind PgBouncer in %s mode'
     await direct.end()
     const unseen = new Set(rows.map(({ pid }) => pid))
     expect(unseen.size).toBeGreaterThan(1)
-    await until('a look at every session of PgBouncer', async () => {
-      // Transactions at the same time are in sessions of their own.
+    await until('every session of PgBouncer to be checked', async () => {
+      // Concurrent transactions each have their own session.
       const clients = await Promise.all(Array.from({ length: unseen.size }, () => beginOn(url)))
       for (const client of clients) {
         expect(await settingsOf(client)).toEqual(untouched)
@@ -127,7 +127,7 @@ async function beginOn(url: string): Promise<pg.Client> {
   return client
 }
 
-/** Every setting that a session can have of its own, but for those of the transaction, and of what is loaded when it is used. */
+/** All settings of a session, except transaction settings and those of plpgsql, which exist only after its first use. */
 async function settingsOf(client: pg.Client): Promise<Record<string, string>> {
   const { rows } = await client.query<{ name: string; setting: string }>(
     `SELECT name, setting FROM pg_settings WHERE context IN ('user', 'superuser') 
@@ -157,22 +157,22 @@ describe('wake-ups behind PgBouncer', () => {
 
   const listeners = async () => {
     const listen = `LISTEN ${channelOf('ichido')}`
-    // Other test files have databases of their own on the same server.
+    // Other test files use other databases on the same server.
     const text = 'SELECT 1 FROM pg_stat_activity WHERE query = $1 AND datname = current_database()'
     return (await observer.query(text, [listen])).rowCount
   }
 
-  test('come over DATABASE_DIRECT_URL, and the start says so in one line', async () => {
+  test('wake-ups use DATABASE_DIRECT_URL, and the startup log has one line about it', async () => {
     const server = await serve({ DATABASE_URL: pooled, DATABASE_DIRECT_URL: database.tcpUrl })
     await expect
       .poll(server.stderr)
       .toMatch(/Connections +behind a connection pooler, .*; wake-ups over DATABASE_DIRECT_URL\n/)
     await until('the server to listen', listeners)
     await server.stop()
-    await until('its connection to be gone', async () => (await listeners()) === 0)
+    await until('the listening connection to be gone', async () => (await listeners()) === 0)
   })
 
-  test('without it they come by polling: a job still reaches a worker of another node', async () => {
+  test('without DATABASE_DIRECT_URL, polling brings a job to a worker of another node', async () => {
     const env = { DATABASE_URL: pooled }
     const worker = await serve(env, ['--local-worker'])
     await expect.poll(worker.stderr).toMatch(/wake-ups by polling, once a second\. Set DATABASE_DIRECT_URL to .*\n/)
@@ -184,7 +184,7 @@ describe('wake-ups behind PgBouncer', () => {
     await worker.stop()
   })
 
-  test('the doctor tells a pooler, a direct address that is none, and one that is missing', async () => {
+  test('the doctor reports a pooler, and a direct address that is wrong or missing', async () => {
     const doctor = async (env: Record<string, string>) => {
       const { code, stdout } = await ichido(['doctor', '--json'], { ICHIDO_URL: 'http://127.0.0.1:2', ...env })
       expect(code).toBe(0)
@@ -211,7 +211,7 @@ describe('wake-ups behind PgBouncer', () => {
     ])
   })
 
-  test('what PgBouncer refuses is said with what to do', async () => {
+  test('a refusal by PgBouncer is reported with advice', async () => {
     const statements = await privatePgbouncer({ mode: 'statement' })
     const migrate = async (url: string) => {
       const { code, stderr } = await ichido(['migrate'], { DATABASE_URL: url })

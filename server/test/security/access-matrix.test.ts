@@ -22,17 +22,17 @@ import { type ChangeLog, watchChanges } from '../../src/testing/store/change-log
 const GROUPS = {
   everybody: IDENTITIES,
   readers: ['viewer', 'operator', 'admin', 'open mode'],
-  /** Submitters see their own in such a list, and nothing else. */
+  /** In such a list, submitters see only what is their own. */
   users: ['viewer', 'owner', 'stranger', 'operator', 'admin', 'open mode'],
   submitters: ['owner', 'stranger', 'operator', 'admin', 'open mode'],
-  /** To see what is the owner's. */
+  /** May see the owner's things. */
   watchers: ['viewer', 'owner', 'operator', 'admin', 'open mode'],
-  /** To change what is the owner's. */
+  /** May change the owner's things. */
   keepers: ['owner', 'operator', 'admin', 'open mode'],
   'user itself': ['owner', 'open mode'],
   operators: ['operator', 'admin', 'open mode'],
   admins: ['admin', 'open mode'],
-  /** Open mode has no tokens: it ends with the first. */
+  /** Open mode has no tokens: the first token ends it. */
   'admins with tokens': ['admin'],
   workers: ['worker', 'other worker'],
   /** The worker that has the lease. */
@@ -49,7 +49,7 @@ const json = (body: object): Ask => (() => ({ body })) as Ask
 const leaseOf = (scene: AccessScene) => scene.params.lease_id ?? ''
 const error = { error_code: 'BROKEN', error_message: 'It broke' }
 
-/** Who may do what: one row for each route that there is, with a request that the route has no reason to refuse. */
+/** The permissions: one row for each route, with a request that the route has no other reason to refuse. */
 const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /healthz': 'everybody',
   'GET /readyz': 'everybody',
@@ -137,7 +137,7 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'PUT /v1/hooks/{name}': ['operators', json({ scheme: 'standard', topic: 'hooks' })],
   'GET /v1/hooks/{name}': 'readers',
   'DELETE /v1/hooks/{name}': 'operators',
-  /** Its credential is the signature. */
+  /** The signature is the credential. */
   'POST /v1/hooks/{name}': ['everybody', ({ delivery }, identity) => delivery(identity.replaceAll(/\W/g, '-'))],
   'GET /v1/hooks': 'readers',
   'GET /v1/settings': 'readers',
@@ -173,7 +173,7 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'POST /calc/zpe/compute/jobs/lease': 'holder',
   'POST /calc/zpe/compute/jobs/{job_id}/result': ['holder', json(RESULT)],
   'POST /calc/zpe/compute/jobs/{job_id}/failed': ['holder', json(FAILURE)],
-  // Not described: pages and files that show nothing by themselves.
+  // These pages and files are not in OpenAPI. They show no data by themselves.
   'GET /': 'everybody',
   'GET /page.css': 'everybody',
   'GET /page.js': 'everybody',
@@ -191,7 +191,7 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /docs/static/*': 'everybody',
 }
 
-/** Users send what a job waits for; a worker sends what its run made. */
+/** Users upload the inputs of a job; a worker uploads the outputs of its run. */
 function artifactOf(scene: AccessScene, identity: Identity): Call & { query: string } {
   const whose = identity.endsWith('worker') ? `lease_id=${leaseOf(scene)}` : `job_id=${scene.waitingJob}`
   const headers = { 'content-type': 'application/octet-stream' }
@@ -214,7 +214,7 @@ function routesFor(identity: Identity): Route[] {
   })
 }
 
-/** So that everything is still there when it is read or changed. The first token ends open mode. */
+/** Things are read and changed before they are deleted. The first token comes last, because it ends open mode. */
 const ORDER = ['GET', 'HEAD', 'PATCH', 'PUT', 'POST', 'DELETE']
 const placeOf = ({ row, method }: Route) => (row === 'POST /v1/tokens' ? ORDER.length : ORDER.indexOf(method))
 const inOrder = (a: Route, b: Route) => placeOf(a) - placeOf(b)
@@ -227,12 +227,12 @@ function fill(path: string, params: AccessScene['params']): string {
     .replace(/\{(\w+)\}/g, (_, name: string) => params[`${section}:${name}`] ?? params[name] ?? `no ${name}`)
 }
 
-/** A store in memory has no file to copy; who may have it copied is all that is asked here. */
+/** A store in memory has no file to copy. This test only checks who may request a backup. */
 const backups = { make: async () => ({ name: 'made', rows: 0, bytes: 0 }), list: () => [], remove() {} }
 
 type Answered = { status: number; text: string }
 
-/** The list form of a call is refused when each of its items is. */
+/** The list form of a call is refused if each of its items is. */
 function isRefused({ status, text }: Answered): boolean {
   if (status === 200 && text.startsWith('{"data":[{"lease_id"')) {
     const { data } = JSON.parse(text) as { data: { held?: boolean; status?: number }[] }
@@ -241,7 +241,7 @@ function isRefused({ status, text }: Answered): boolean {
   return [401, 403, 404].includes(status) || (status === 409 && text.includes('LEASE_LOST'))
 }
 
-/** Rights do not depend on the engine: the second one is for the full size. */
+/** Permissions do not depend on the engine, so the second engine runs only at full size. */
 describe.each(full ? ENGINES : ENGINES.slice(0, 1))('on %s', (engine) => {
   const clock = new AccessClock()
   const apps = new Map<'tokens' | 'open', { http: TestApp; tokens: Partial<Tokens>; changes: ChangeLog }>()
@@ -317,7 +317,7 @@ describe('the table', () => {
 
   const rowOf = (method: string, path: string) => `${method.toUpperCase()} ${path}`
 
-  test('has a row for each operation of OpenAPI', async () => {
+  test('the table has a row for each operation of OpenAPI', async () => {
     const { paths } = (await http.call('GET', '/openapi.json')).body as { paths: Record<string, object> }
     const operations = Object.entries(paths).flatMap(([path, methods]) =>
       Object.keys(methods).map((method) => rowOf(method, path)),
@@ -326,13 +326,13 @@ describe('the table', () => {
     expect(operations.length).toBeGreaterThan(90)
   })
 
-  test('has a row for each route that is not described, and no row without a route', async () => {
+  test('the table has a row for each undescribed route, and no row without a route', async () => {
     const found: string[] = []
     for (const path of registeredPaths(http.app.printRoutes({ commonPrefix: false }))) {
       for (const method of http.app.supportedMethods) {
         const url = fill(path, {}).replaceAll(' ', '-')
         const { status } = await http.call(method, url, { headers: { host: 'elsewhere.example' } })
-        // Fastify answers HEAD with what GET does.
+        // Fastify answers HEAD like GET.
         const isTwin = method === 'HEAD' && !(`HEAD ${path}` in TABLE)
         if (status !== 405 && !isTwin) found.push(rowOf(method, path))
       }
@@ -350,7 +350,7 @@ function registeredPaths(tree: string): string[] {
     while ((open.at(-1)?.depth ?? -1) >= branch.length) open.pop()
     const path = (open.at(-1)?.path ?? '') + part
     open.push({ depth: branch.length, path })
-    // The tree leaves out what stands before the star.
+    // The tree omits the path before the star.
     if (methods !== undefined) paths.push(path.replace('/docs/*', '/docs/static/*').replace(/:(\w+)/g, '{$1}'))
   }
   return paths

@@ -11,9 +11,9 @@ import { ichidoJson, killAll, type Serving, serve } from '../../src/cli/testing/
 const ATTACKERS = 8
 const QUIET_MS = size(1_000, 10_000)
 const ATTACK_MS = size(3_000, 60_000)
-/** Of fifty submits the slowest is the p99: on a busy machine the small size cannot be as exact as the stated one. */
+/** Of fifty submits the slowest is the p99, so on a busy machine the small size cannot be as exact as the stated limit. */
 const QUIET_P99_MIN_MS = size(10, 0)
-/** Of each of them. */
+/** Per attacker. */
 const [SILENT, STREAMS, POLLS] = [size(50, 200), size(20, 100), size(20, 100)]
 
 const dataDir = mkdtempSync(join(tmpdir(), 'ichido-attackers-'))
@@ -48,8 +48,8 @@ async function attacker(i: number): Promise<Attacker> {
 }
 
 /**
- * How long the server's thread and this one have waited for a processor so far, in ms. The attackers run on the same machine
- * as the server, and so do other tests: processors that they take are no doing of the server.
+ * How long the server's thread and this thread have waited for a CPU so far, in ms. Attackers, server and other tests
+ * share the machine, so these waits are not the server's fault.
  */
 function waitedMs(): number {
   const places = [`/proc/${server.pid}/task/${server.pid}/schedstat`, '/proc/thread-self/schedstat']
@@ -57,12 +57,12 @@ function waitedMs(): number {
 }
 
 interface Times {
-  /** Without the waits for a processor. */
+  /** Without the waits for a CPU. */
   ownMs: number[]
   wallMs: number[]
 }
 
-/** Submits one job after the other for so long. */
+/** Submits one job after the other for `ms`. */
 async function submitFor(ms: number, token: string): Promise<Times> {
   const agent = new Agent({ keepAlive: true })
   const times: Times = { ownMs: [], wallMs: [] }
@@ -91,7 +91,7 @@ async function submitFor(ms: number, token: string): Promise<Times> {
 const p99 = (times: readonly number[]) => times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0
 
 test(
-  'eight attackers at once do not keep another user from submitting',
+  'eight concurrent attackers do not keep another user from submitting',
   async () => {
     const token = await submitter('ann')
     const attackers = await Promise.all(Array.from({ length: ATTACKERS }, (_, i) => attacker(i)))
@@ -101,7 +101,7 @@ test(
     const attacking = await attack({ port, attackers, silent: SILENT, streams: STREAMS, polls: POLLS })
     const attacked = await submitFor(ATTACK_MS, token)
     const { json, open } = await attacking.end()
-    // They were at it all the time, and none of their JSON was taken.
+    // The attack lasted all the time, and none of its JSON was accepted.
     expect(Object.keys(json)).toEqual(['413'])
     expect(json['413']).toBeGreaterThan(ATTACKERS)
     expect(open).toBeGreaterThan((ATTACKERS * (SILENT + STREAMS + POLLS)) / 2)

@@ -21,19 +21,19 @@ import { OpenApi } from './fuzz/openapi.ts'
 import { type RawAnswer, RawClient } from './fuzz/raw-client.ts'
 import { type FuzzRequest, Requests, type Surroundings } from './fuzz/requests.ts'
 
-/** The same requests in every `npm test`; others in each `npm run test:full`. */
+/** Every `npm test` sends the same requests; each `npm run test:full` sends others. */
 const SEED = Number(process.env.ICHIDO_FUZZ_SEED ?? (full ? Date.now() % 2 ** 31 : 1))
 const REQUESTS = size(2_500, 100_000)
 const WINDOWS = 3
 const SCENE_EVERY = 500
 const PROBLEMS_MAX = 10
-/** Code that is compiled late, and maps that grow to a limit, take up to 4 MB. More is a leak, of 5 KB a request or in full 1 KB. */
+/** Lazily compiled code and bounded maps take up to 4 MB. More is a leak: of 5 KB per request, or at full size of 1 KB. */
 const HEAP_GROWTH_MAX = size(8, 64) * 1024 * 1024
 
 /** On two busy cores, beside the rest of the suite. */
 const WITHIN_MS = size(5, 60) * 60_000
 
-/** Who waits for a second or more finds that the time has passed: long polls end soon. */
+/** A world in which waits of 1 to 50 seconds end immediately, so that long polls are short. */
 function impatient(): World {
   let skippedMs = 0
   return {
@@ -50,7 +50,7 @@ function impatient(): World {
 }
 
 test.each(ENGINES)(
-  `${REQUESTS} requests by OpenAPI, right and wrong ones: %s`,
+  `${REQUESTS} valid and invalid requests made from OpenAPI: %s`,
   { timeout: WITHIN_MS },
   async (engine) => {
     const { blobs, remove } = await testBlobs()
@@ -68,7 +68,7 @@ test.each(ENGINES)(
         heaps.push(usedHeap())
       }
       run.close()
-      // Most of what is sent must get past the first check, or nothing behind it is tested.
+      // At least a quarter of the requests must be accepted, or the code behind the first check is not tested.
       expect(run.accepted / REQUESTS).toBeGreaterThan(0.25)
       expect(Math.max(...heaps) - (heaps[0] ?? 0), `heap in bytes: ${heaps}`).toBeLessThan(HEAP_GROWTH_MAX)
     } finally {
@@ -79,7 +79,7 @@ test.each(ENGINES)(
 )
 
 class Fuzz {
-  /** The same for both engines; to read it takes a second. */
+  /** Both engines share it, because reading it takes a second. */
   static #described: OpenApi | undefined
   accepted = 0
   readonly problems: object[] = []
@@ -90,7 +90,7 @@ class Fuzz {
   readonly #client: RawClient
   readonly #requests: Requests
   readonly #failures: unknown[]
-  /** Of uploads that the server is not done with. */
+  /** The responses of unfinished uploads. */
   readonly #uploads = new Set<ServerResponse>()
   #ended: () => void = () => {}
   #sent = 0
@@ -125,7 +125,7 @@ class Fuzz {
     const request = this.#requests.next()
     const answer = await this.#client.send(request.bytes, { isHead: request.method === 'HEAD', cut: request.cut })
     if (request.cut) await this.#uploadsEnded()
-    // A look that is left out would only be paid for: what a GET changed is found with the next refusal.
+    // A check after each successful GET would only cost time: the next check finds its changes.
     const looks = answer === null || answer.status >= 400 || request.method !== 'GET'
     const changed = looks ? await this.#changes.since() : []
     const problem = this.#problemOf(request, answer, changed)
@@ -148,7 +148,7 @@ class Fuzz {
     }
   }
 
-  /** An upload that was cut off writes how far it came after its connection has ended. */
+  /** An interrupted upload records how far it came after its connection has closed. */
   async #uploadsEnded(): Promise<void> {
     while (this.#uploads.size > 0) {
       await new Promise<void>((resolve) => {
@@ -165,14 +165,14 @@ class Fuzz {
     if (answer === null) return cut ? null : 'the server hung up'
     const { status, headers, body } = answer
     if (status >= 500 && status !== 503) return 'this is no answer to any request'
-    // Node refuses expectations that it does not know.
+    // Node answers 417 to an unknown Expect header.
     if (status === 417) return null
-    // An upload's row is there before its bytes are looked at, and stays for who goes on with it.
+    // The row of an upload exists before its bytes arrive, and stays so that the upload can continue.
     const kept = operation.path === '/v1/artifacts' ? changed.filter((table) => table !== 'artifacts') : changed
     if (status >= 400 && kept.length > 0) return `it was refused and has changed ${changed.join()}`
     if (method === 'HEAD' || status === 304) return null
     const type = headers.get('content-type') ?? ''
-    // Then nobody knows which operation was meant.
+    // In these cases the server does not know the operation.
     const unread = status === 431 || body.includes('The request is not valid HTTP')
     const described = strayed || cut || unread ? undefined : this.#api.find(method, operation.path)
     if (described !== undefined) return this.#api.problemOf(described, status, type, body)
@@ -180,7 +180,7 @@ class Fuzz {
     return this.#api.errorProblem(body.includes('"success"') ? 'CloudError' : 'Error', body)
   }
 
-  /** What was there before is canceled, deleted and revoked by now. */
+  /** The requests so far have canceled, deleted and revoked the earlier scene. */
   async #newScene(): Promise<void> {
     const scene = await accessScene(this.#http, this.#sent, this.#tokens)
     const { admin, ...others } = this.#tokens

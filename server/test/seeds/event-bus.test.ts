@@ -14,11 +14,11 @@ import { openSse, type SseClient } from '../../src/testing/http/sse.ts'
 import { ENGINES, type Engine } from '../../src/testing/services/services.ts'
 import { until } from '../../src/testing/store/store.ts'
 
-/** Installing what S4's code needs may take this long. */
+/** Installing the packages that S4's code needs may take this long. */
 const INSTALL_TIMEOUT_MS = 600_000
 const SHARDS = '4'
 
-/** S4's own code, to the letter; and what tells its block from the others. */
+/** Verbatim code of S4, and a text that identifies its block. */
 const BLOCKS = {
   publish: { file: 's4-publish.py', mark: 'IDEMPOTENT_XADD' },
   subscribe: { file: 's4-subscribe.py', mark: 'async def subscribe' },
@@ -54,7 +54,7 @@ function run(args: string[], input = ''): Promise<{ code: number; output: string
 
 type Published = [domain: string, jobId: string, stage: string, seq: number, data: unknown]
 
-/** By S4's `publish_event`. */
+/** Publishes with S4's `publish_event`. */
 async function publish(...events: Published[]): Promise<boolean[]> {
   const { output } = await run(['s4.py', 'publish'], events.map((event) => `${JSON.stringify(event)}\n`).join(''))
   return output
@@ -63,13 +63,13 @@ async function publish(...events: Published[]): Promise<boolean[]> {
     .map((line) => JSON.parse(line))
 }
 
-/** So many events by S4's `subscribe`. */
+/** Reads `count` events with S4's `subscribe`. */
 async function subscribe(jobId: string, lastSeq: number, count: number): Promise<{ stage: string; seq: number }[]> {
   const { output } = await run(['s4.py', 'subscribe', 'scan', jobId, String(lastSeq), String(count)])
   return JSON.parse(output)
 }
 
-/** One node on SQLite, two on PostgreSQL: the second one's router and gateway take part. */
+/** One node on SQLite, or two on PostgreSQL, where the router and gateway of the second node take part. */
 async function nodes(engine: Engine): Promise<string[]> {
   const common: Env = { REDIS_URL: redis.url, SHARDS, RELAY_INTERVAL_SECONDS: '0.1' }
   const start = async (env: Env) => {
@@ -101,7 +101,7 @@ const submit = async (url: string, queue: string) =>
 const eventsOf = async (url: string, jobId: string): Promise<EventShape[]> =>
   (await (await fetch(`${url}/v1/jobs/${jobId}/events`, { headers: { accept: 'application/json' } })).json()).events
 
-/** What workers or others have published. */
+/** The events without those of the server. */
 const ofWorkers = (events: readonly { stage: string; seq: number }[]) =>
   events.filter(({ stage }) => stage !== 'run').map(({ stage, seq }) => `${stage} ${seq}`)
 
@@ -115,7 +115,7 @@ async function counted(urls: readonly string[], outcome: string): Promise<number
 }
 
 test('the fixtures are the code of S4', () => {
-  // A clone elsewhere has no seeds; there the fixtures stand for them.
+  // A clone without the seeds has only the fixtures.
   for (const seed of globSync(join(root, '..', 'shared', 'seeds', '004*.txt'))) {
     const blocks = [...readFileSync(seed, 'utf8').matchAll(/^```python\n(.*?)^```$/gms)].map(([, code]) => code)
     for (const [name, { mark }] of Object.entries(BLOCKS)) {
@@ -139,7 +139,7 @@ describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
   test("the seed's own test passes, and its event of an unknown job is counted", async () => {
     const { code, output } = await run(['-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'test_s4.py'])
     expect({ code, output }).toEqual({ code: 0, output: expect.stringContaining('1 passed') })
-    await until('the router to pass over it', async () => (await counted(urls, 'unknown')) > 0)
+    await until('the router to skip it', async () => (await counted(urls, 'unknown')) > 0)
     expect(await counted(urls, 'stored')).toBe(0)
   })
 
@@ -150,11 +150,11 @@ describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
     const of = (stage: string, seq: number): Published => ['scan', jobId, stage, seq, { status: 'done', seq }]
     const all = [of('vision', 10), of('vision', 11), of('rule', 20), of('answer', 30), of('done', 51)]
     expect(await publish(...all, of('vision', 10))).toEqual([true, true, true, true, true, false])
-    // Neither of these can be an event of this job.
+    // Neither of these is a valid event of this job.
     await publish(of('vision', 99), ['scan', jobId, 'run', 3, {}])
     const wanted = ['vision 10', 'vision 11', 'rule 20', 'answer 30', 'done 51']
     await until('the events', async () => ofStream(stream).length >= wanted.length)
-    await until('those that are refused', async () => (await counted(urls, 'refused')) >= 2)
+    await until('the refused events', async () => (await counted(urls, 'refused')) >= 2)
     expect(ofStream(stream)).toEqual(wanted)
     stream.close()
     const stored = await eventsOf(url, jobId)
@@ -182,7 +182,7 @@ describe.each(ENGINES)('S4 beside a server on %s', (engine) => {
     await post(url, `/v1/leases/${leases[0]?.lease_id}/events`, { events }, worker_token)
     expect(await subscribe(jobId, 0, 3)).toMatchObject(events)
     expect(await subscribe(jobId, 20, 1)).toMatchObject(events.slice(2))
-    // Published by both sides, it is one event.
+    // An event that both sides publish is stored once.
     expect(await publish(['scan', jobId, 'vision', 10, {}])).toEqual([false])
     expect(ofWorkers(await eventsOf(url, jobId))).toEqual(['vision 10', 'rule 20', 'done 51'])
   })

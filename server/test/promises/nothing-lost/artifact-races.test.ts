@@ -16,7 +16,7 @@ import { sha256Of, someBytes } from '../../../src/testing/services/artifacts.ts'
 import { only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Two commands on one job's artifacts, from two nodes on PostgreSQL: the result is that of some order. */
+/** Two nodes on PostgreSQL run two commands on the artifacts of one job. The result must be that of one of the two orders. */
 
 const nodes = twoNodes()
 const FIRST = '00000000-0000-0000-0000-000000000000'
@@ -38,8 +38,8 @@ const overdue = (jobId: string) => sql(nodes.a(), 'UPDATE ichido.held_runs SET e
 const heldRuns = (jobId: string) => sql(nodes.a(), 'SELECT run_id FROM ichido.held_runs WHERE job_id = $1', jobId)
 const isHeld = (row: { run_at?: unknown }) => Number(row.run_at) > 1e14
 
-describe('the last two artifacts at once', () => {
-  test('one of them, and one only, lets the run go', async () => {
+describe('the last uploads of a job finish at the same time', () => {
+  test('exactly one of the last two uploads releases the run', async () => {
     const { scene, jobId, complete, run } = await waiting(['a', 'b'])
     const [one, other] = await nodes.meet(complete(0), complete(1))
     expect([one, other]).toMatchObject([
@@ -52,7 +52,7 @@ describe('the last two artifacts at once', () => {
     expect(await scene.leased()).toMatchObject({ jobId })
   })
 
-  test('the same one twice is stored once', async () => {
+  test('uploading the same artifact twice stores it once', async () => {
     const { jobId, complete, run } = await waiting(['a'])
     const bytes = someBytes(9)
     const [one, other] = await nodes.meet(complete(0, bytes), complete(0, bytes))
@@ -63,7 +63,7 @@ describe('the last two artifacts at once', () => {
     expect(other).toMatchObject({ artifact: { blobId: artifact?.blobId } })
   })
 
-  test('with other bytes is refused', async () => {
+  test('the second upload of an artifact with different bytes is refused', async () => {
     const { complete } = await waiting(['a'])
     expect(await nodes.meet(complete(0), complete(0))).toMatchObject([
       { kind: 'ready' },
@@ -71,7 +71,7 @@ describe('the last two artifacts at once', () => {
     ])
   })
 
-  test('however many come together', async () => {
+  test('exactly one of six simultaneous uploads releases the run', async () => {
     for (let round = 0; round < size(5, 100); round++) {
       const names = ['a', 'b', 'c', 'd', 'e', 'f']
       const { scene, complete, run } = await waiting(names)
@@ -85,8 +85,8 @@ describe('the last two artifacts at once', () => {
   })
 })
 
-describe('an upload against cancel', () => {
-  test('a cancel that was first stands', async () => {
+describe('an upload races with a cancel', () => {
+  test('if the cancel commits first, the upload is refused', async () => {
     const { jobId, complete, run } = await waiting(['a'])
     expect(await nodes.meet(cancelJob(jobId), complete(0))).toMatchObject([
       { kind: 'canceled' },
@@ -96,15 +96,15 @@ describe('an upload against cancel', () => {
     expect(await nodes.a().read(listArtifacts(jobId, 10))).toMatchObject([{ state: 'awaited', blobId: null }])
   })
 
-  test('an upload that was first is stored, and the job canceled', async () => {
+  test('if the upload commits first, it is stored and the job is canceled', async () => {
     const { jobId, complete, run } = await waiting(['a'])
     expect(await nodes.meet(complete(0), cancelJob(jobId))).toMatchObject([{ kind: 'ready' }, { kind: 'canceled' }])
     expect(await run()).toMatchObject({ state: 'CANCELED' })
   })
 })
 
-describe('an upload against its deadline', () => {
-  test('one that has ended in time is not overdue', async () => {
+describe('an upload races with its deadline', () => {
+  test('an upload that completes before the sweep is not canceled', async () => {
     const { jobId, complete, run } = await waiting(['a'])
     await overdue(jobId)
     const [done, swept] = await nodes.meet(complete(0), cancelOverdue(100))
@@ -113,7 +113,7 @@ describe('an upload against its deadline', () => {
     expect(await run()).toMatchObject({ state: 'PENDING' })
   })
 
-  test('one that goes on is not overdue', async () => {
+  test('an upload that was renewed is not canceled', async () => {
     const { jobId, run } = await waiting(['a'])
     await overdue(jobId)
     const [renewed, swept] = await nodes.meet(renewUpload({ kind: 'input', jobId }, v7(), 1), cancelOverdue(100))
@@ -122,7 +122,7 @@ describe('an upload against its deadline', () => {
     expect(await run()).toMatchObject({ state: 'PENDING' })
   })
 
-  test('one that comes too late is refused', async () => {
+  test('an upload that completes after the sweep is refused', async () => {
     const { scene, jobId, complete, run } = await waiting(['a'])
     await overdue(jobId)
     const [swept, late] = await nodes.meet(cancelOverdue(100), complete(0))
@@ -132,7 +132,7 @@ describe('an upload against its deadline', () => {
     expect(await scene.events(jobId)).toMatchObject([{ state: 'PENDING' }, { state: 'CANCELED' }])
   })
 
-  test('two nodes that look at once cancel each job once, and cancel meets it in peace', async () => {
+  test('two sweeping nodes and a cancel end each overdue job exactly once', async () => {
     const jobs = await Promise.all(Array.from({ length: 20 }, () => waiting(['a'])))
     for (const { jobId } of jobs) await overdue(jobId)
     const sweep = async (node: typeof nodes.a) => {
@@ -155,7 +155,7 @@ describe('an upload against its deadline', () => {
   })
 })
 
-describe('content that is given up while somebody brings it again', () => {
+describe('a blob without artifacts is removed while the same content is uploaded again', () => {
   async function unbound(bytes: Uint8Array) {
     const userId = new Scene(nodes.a()).userId
     const owner = { kind: 'unbound', userId } as const
@@ -180,7 +180,7 @@ describe('content that is given up while somebody brings it again', () => {
     return { userId, blobId, remove, removeAndForget }
   }
 
-  test('before it is forgotten: it stays', async () => {
+  test('if the upload commits before the removal, the blob stays', async () => {
     const bytes = someBytes(8)
     const { blobId, remove } = await givenUp(bytes)
     await remove()
@@ -190,7 +190,7 @@ describe('content that is given up while somebody brings it again', () => {
     expect(await blobsOf(bytes)).toHaveLength(1)
   })
 
-  test('after it is forgotten: it is there under another name', async () => {
+  test('if the removal commits first, the upload creates a new blob', async () => {
     const bytes = someBytes(8)
     const { blobId, remove } = await givenUp(bytes)
     await remove()
@@ -201,7 +201,7 @@ describe('content that is given up while somebody brings it again', () => {
     expect(await blobsOf(bytes)).toEqual([{ blob_id: stored.artifact.blobId }])
   })
 
-  test('or submits a job with it: either it is there, or it is asked for', async () => {
+  test('a submitted job either gets the blob, or waits for its upload', async () => {
     for (const first of ['submit', 'forget'] as const) {
       const bytes = someBytes(8)
       const { userId, blobId, removeAndForget } = await givenUp(bytes)
@@ -217,7 +217,7 @@ describe('content that is given up while somebody brings it again', () => {
     }
   })
 
-  test('under load no name is left without its blob', async () => {
+  test('under load every ready artifact has its blob', async () => {
     const contents = Array.from({ length: 3 }, () => someBytes(8))
     const rounds = size(30, 1_000)
     let done = false

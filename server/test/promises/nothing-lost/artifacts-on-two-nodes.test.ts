@@ -15,7 +15,7 @@ import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
 import { sha256Of, someBytes, testFolder, uploadRequest } from '../../../src/testing/services/artifacts.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
 
-/** Hazard 24: files on node A are 404 on node B. Several nodes need one folder, and a row is never without its file. */
+/** Hazard 24: files on node A are 404 on node B. Several nodes must share one folder, and a row always has its file. */
 
 const strace = await findStrace()
 afterAll(() => killAll())
@@ -52,7 +52,7 @@ describe('two nodes on PostgreSQL', () => {
   }
   const admin = { caller: LOCAL_ADMIN }
 
-  test('what is sent to one is read from the other, and an upload goes on there', async () => {
+  test('node B serves the uploads of node A, and continues an upload that A began', async () => {
     const shared = newFolder()
     const [a, b] = [await start(shared), await start(shared)]
     const bytes = someBytes(100_000)
@@ -73,7 +73,7 @@ describe('two nodes on PostgreSQL', () => {
     const [lease] = await a.services.runs.lease('w', { queues: ['default'], kinds: [], max: 1, waitMs: 20_000 })
     expect(lease).toMatchObject({ job_id: jobId, artifacts: [{ name: 'x' }] })
 
-    // Another folder, or a share that is not mounted: it is as if everything had been lost.
+    // A different folder, or a share that is not mounted, would look as if all artifacts were lost.
     await expect(start(newFolder())).rejects.toThrow(/does not hold the artifacts of this database.*ARTIFACTS_DIR/s)
     const serving = serve({ DATABASE_URL: database.url, ARTIFACTS_DIR: newFolder() })
     await expect(serving).rejects.toThrow(/does not hold the artifacts of this database/)
@@ -84,7 +84,7 @@ describe('two nodes on PostgreSQL', () => {
     })
   })
 
-  test('that come first at once agree on one folder', async () => {
+  test('nodes that start together agree on one folder', async () => {
     const fresh = await freshDatabase()
     onTestFinished(() => fresh.leave())
     const shared = newFolder()
@@ -105,7 +105,7 @@ describe('two nodes on PostgreSQL', () => {
   })
 })
 
-test('SQLite keeps them beside its file; without that folder it says so, once there was something in it', async () => {
+test('SQLite reports a missing artifact folder once artifacts were stored', async () => {
   const dataDir = newFolder()
   const trouble: unknown[] = []
   const start = () =>
@@ -149,7 +149,7 @@ function send(server: Serving, path: string, bytes: Uint8Array): Promise<Sent> {
   })
 }
 
-test('kill -9 at any moment leaves no row without its file, and what was answered is there', async () => {
+test('kill -9 loses no acknowledged upload and leaves no row without its file', async () => {
   const dataDir = newFolder()
   const answered = new Map<string, Buffer>()
   for (let round = 0; round < size(1, 30); round++) {
@@ -165,7 +165,7 @@ test('kill -9 at any moment leaves no row without its file, and what was answere
       }
     }
     const senders = ['a', 'b', 'c'].map((name) => sender(name).catch(() => {}))
-    await until('some to be answered', async () => count > 5 + round)
+    await until('some uploads to be acknowledged', async () => count > 5 + round)
     await server.kill9()
     await Promise.all(senders)
     const store = openSqlite({ dataDir, now: () => Date.now() })
@@ -185,7 +185,7 @@ test('kill -9 at any moment leaves no row without its file, and what was answere
 })
 
 if (strace !== undefined) {
-  test('bytes are synced, put in their place, that place is synced, and only then there is a row', async () => {
+  test('a file is synced, renamed, and its folder synced before the row is inserted', async () => {
     const dataDir = newFolder()
     const server = await serve({ DATA_DIR: dataDir })
     await send(server, '/v1/artifacts?name=warm', someBytes(10))
@@ -194,7 +194,7 @@ if (strace !== undefined) {
     expect(await send(server, '/v1/artifacts?name=traced', someBytes(10))).toMatchObject({ status: 201 })
     const lines = await trace.stop()
     await server.stop()
-    /** The next call like this, and what it came to: another thread's calls may stand in between. */
+    /** Finds the next such call and its result. Calls of other threads may stand in between. */
     const after = (from: number, pattern: RegExp) => {
       const at = lines.findIndex((line, i) => i > from && pattern.test(line))
       expect(at, String(pattern)).toBeGreaterThanOrEqual(0)

@@ -21,7 +21,7 @@ const BATCH = 500
 let database: FreshDatabase
 let observer: pg.Client
 
-// Each test its own: 300,000 runs that have just ended would be in the way of the others.
+// Each test has its own database: 300,000 runs that have just ended would slow down the other tests.
 beforeEach(async () => {
   database = await freshDatabase()
   observer = new pg.Client(database.url)
@@ -33,22 +33,24 @@ afterEach(async () => {
   await database.leave()
 })
 
-test('finish, heartbeat and cancel over the same rows on three nodes', { timeout: 1_800_000 }, async () => {
+test('finish, heartbeat and cancel of the same rows on three nodes do not deadlock', {
+  timeout: 1_800_000,
+}, async () => {
   const count = size(3_000, 300_000)
   const nodes = await threeNodes()
   const runs = await insertBulk(nodes[0], { count, state: 'RUNNING', workerId: 'w' })
   await observer.query('ANALYZE')
   const counts = { recorded: 0, repeated: 0, canceled: 0 }
 
-  /** Every node goes over all rows in an order of its own, so that each batch meets the others' somewhere. */
+  /** Each node visits all rows in its own random order, so that its batches overlap with those of the other nodes. */
   async function drain(node: PostgresStore): Promise<void> {
     const order = shuffled(runs)
     for (let at = 0; at < order.length; at += BATCH) {
       const some = order.slice(at, at + BATCH)
-      const elsewhere = pick(order, BATCH)
+      const random = pick(order, BATCH)
       const [ended] = await Promise.all([
         node.write(finishBatch(some.map(report))),
-        node.write(heartbeatBatch(elsewhere.map(heartbeat))),
+        node.write(heartbeatBatch(random.map(heartbeat))),
         ...pick(order, 3).map(async ({ jobId }) => {
           const { kind } = await node.write(cancelJob(jobId))
           if (kind === 'requested') counts.canceled++
@@ -69,7 +71,7 @@ test('finish, heartbeat and cancel over the same rows on three nodes', { timeout
   expect(await deadlocksAfter(nodes)).toBe(0)
 })
 
-test('submits of many users at once who are all new', async () => {
+test('concurrent submits of many new users do not deadlock', async () => {
   const rounds = size(30, 1_000)
   const nodes = await threeNodes()
   for (let round = 0; round < rounds; round++) {
@@ -86,7 +88,7 @@ test('submits of many users at once who are all new', async () => {
   expect(await deadlocksAfter(nodes)).toBe(0)
 })
 
-test('submits of one user that put new keys in the place of expired ones, each batch in an order of its own', async () => {
+test('shuffled batches that replace expired keys of one user do not deadlock', async () => {
   const nodes = await threeNodes()
   const scene = new Scene(nodes[0])
   const keys = Array.from({ length: 400 }, (_, i) => `k${i}`)
@@ -107,7 +109,7 @@ test('submits of one user that put new keys in the place of expired ones, each b
   expect(await deadlocksAfter(nodes)).toBe(0)
 })
 
-test('leases from the same queues, each in an order of its own, while these are paused and limited', async () => {
+test('leases from shuffled queues do not deadlock while queues are paused and limited', async () => {
   const nodes = await threeNodes()
   const scene = new Scene(nodes[0])
   const queues = Array.from({ length: 8 }, (_, i) => `${scene.queue}-${i}`)
@@ -137,7 +139,7 @@ async function threeNodes(): Promise<ThreeNodes> {
   return [await openNode(database.url), await openNode(database.url), await openNode(database.url)]
 }
 
-/** A backend tells what it counted when it ends, at the latest. */
+/** A backend reports its counts when it ends, at the latest. */
 async function deadlocksAfter(nodes: ThreeNodes): Promise<number> {
   for (const node of nodes) await node.close()
   const others = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'

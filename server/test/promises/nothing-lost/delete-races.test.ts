@@ -10,7 +10,7 @@ import { leftovers } from '../../../src/testing/store/retention.ts'
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** A job that somebody deletes while something else happens to it is there as a whole, or gone as a whole. */
+/** If a job is deleted while another command changes it, the job exists completely or is gone completely. */
 
 const nodes = twoNodes()
 const ORDERS = ['delete', 'other'] as const
@@ -25,17 +25,17 @@ async function canceled(scene: Scene): Promise<string> {
   return jobId
 }
 
-/** Both at once, the first of them ahead; answers with the deletion's outcome and the other's. */
+/** Runs both commands at the same time, with `first` ahead. Returns the outcome of the deletion, then that of the other. */
 async function meet<T>(first: (typeof ORDERS)[number], jobId: string, other: Command<T>): Promise<[DeleteOutcome, T]> {
   if (first === 'delete') return nodes.meet(remove(jobId), other)
   const [others, deleted] = await nodes.meet(other, remove(jobId))
   return [deleted, others]
 }
 
-describe.each(ORDERS)('with the %s first,', (first) => {
+describe.each(ORDERS)('if the %s comes first,', (first) => {
   const deletes = first === 'delete'
 
-  test('a job is deleted or retried, not both', async () => {
+  test('a job is either deleted or retried, not both', async () => {
     const scene = new Scene(nodes.a())
     for (const jobId of [await canceled(scene), await makeOneDead(scene)]) {
       const [deleted, retried] = await meet(first, jobId, retry(jobId))
@@ -46,7 +46,7 @@ describe.each(ORDERS)('with the %s first,', (first) => {
         expect(deleted).toEqual({ kind: 'refused', refusal: { reason: 'NOT_ENDED', state: 'PENDING' } })
         expect(retried).toMatchObject({ kind: 'retried' })
         expect(await scene.runs(jobId)).toHaveLength(2)
-        // Read without a gap: all its events are there.
+        // The events were read without a gap, so all of them still exist.
         expect((await scene.events(jobId)).length).toBeGreaterThanOrEqual(3)
       }
       expect(await exists(jobId)).toBe(!deletes)
@@ -54,7 +54,7 @@ describe.each(ORDERS)('with the %s first,', (first) => {
     expect(await leftovers(nodes.a())).toEqual({})
   })
 
-  test('a job is deleted or replaced, and one that was replaced can still be deleted', async () => {
+  test('a job is deleted or replaced, and a replaced job can still be deleted', async () => {
     const scene = new Scene(nodes.a())
     const jobId = await canceled(scene)
     const replace = submitJobs([scene.item({ replacesJobId: jobId })], renderForTest)
@@ -65,7 +65,7 @@ describe.each(ORDERS)('with the %s first,', (first) => {
     expect(await exists(jobId)).toBe(false)
   })
 
-  test('a dead letter is deleted or redriven', async () => {
+  test('a dead letter is either deleted or redriven', async () => {
     const scene = new Scene(nodes.a())
     const jobId = await makeOneDead(scene)
     const term = await lead(nodes.a())
@@ -83,7 +83,7 @@ describe.each(ORDERS)('with the %s first,', (first) => {
     expect(await leftovers(nodes.a())).toEqual({})
   })
 
-  test('retention and a person remove a job once', async () => {
+  test("retention and a user's delete remove a job once", async () => {
     const scene = new Scene(nodes.a())
     const jobId = await makeOneDead(scene)
     await sql(nodes.a(), 'UPDATE ichido.dead_letters SET dead_at = 1 WHERE job_id = $1', jobId)
@@ -96,13 +96,13 @@ describe.each(ORDERS)('with the %s first,', (first) => {
   })
 })
 
-test('of two who delete a job, one does', async () => {
+test('only one of two concurrent deletes succeeds', async () => {
   const jobId = await canceled(new Scene(nodes.a()))
   const outcomes = await nodes.meet(remove(jobId), remove(jobId))
   expect(outcomes).toEqual([{ kind: 'deleted' }, { kind: 'refused', refusal: { reason: 'NOT_FOUND' } }])
 })
 
-test('a deletion whose commit nobody heard of is not told as a failure', async () => {
+test('a deletion with a lost COMMIT answer is not reported as a failure', async () => {
   const jobId = await canceled(new Scene(nodes.a()))
   const command = remove(jobId)
   expect(await nodes.a().write(command)).toEqual({ kind: 'deleted' })

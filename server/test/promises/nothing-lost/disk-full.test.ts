@@ -25,11 +25,11 @@ import { until } from '../../../src/testing/store/store.ts'
 
 const MIB = 1024 * 1024
 const DISK_BYTES = 16 * MIB
-/** An empty database of PostgreSQL takes 10 MB. */
+/** An empty PostgreSQL database takes 10 MB. */
 const BALLAST_BYTES = { sqlite: 9 * MIB, postgres: 3 * MIB }
-/** A disk that does not fill up is no reason to go on for ever. */
+/** Ends the test if the disk never fills up. */
 const SUBMITS_MAX = 2_000
-/** Does not wait as long as it is told to. */
+/** A world whose timers fire after 100 ms at most. */
 const hasty = { ...realWorld, after: (ms: number, then: () => void) => realWorld.after(Math.min(ms, 100), then) }
 const JSON_TYPE = { 'content-type': 'application/json' }
 
@@ -57,7 +57,7 @@ async function call<Body>({ url }: Serving, method: string, path: string, body?:
   return { status: answer.status, headers: answer.headers, body: (await answer.json()) as Body }
 }
 
-/** Random, so that nobody can make it smaller; and the same for the same key. */
+/** Random bytes, so that compression cannot make the payload smaller. The same key always gives the same payload. */
 const payloads = new Map<string, string>()
 function payloadOf(key: string): string {
   const payload = payloads.get(key) ?? randomBytes(90_000).toString('base64')
@@ -82,7 +82,7 @@ const alertsOf = async (server: Serving, query = '') =>
     ({ rule }) => rule === 'store_full',
   )
 
-/** Without the alert that the disk is nearly full: whether it opens depends on when the leader looks. */
+/** Leaves out the alert that the disk is nearly full: whether it opens depends on when the leader checks. */
 const logOf = (server: Serving): unknown[] =>
   server
     .stderr()
@@ -99,14 +99,14 @@ async function storageOn(engine: Engine): Promise<Env> {
   chownSync(disk.folder, uid, gid)
   const client = new pg.Client(postgres.url)
   await client.connect()
-  // The log of PostgreSQL is on another disk: when that one is full, the whole server stops.
+  // PostgreSQL's log is on another disk, because the whole server stops when that disk is full.
   await client.query(`CREATE TABLESPACE small LOCATION '${disk.folder}'`)
   await client.query('CREATE DATABASE small TABLESPACE small')
   await client.end()
   return { DATABASE_URL: postgres.url.replace('/postgres?', '/small?') }
 }
 
-/** Submits until it is refused; answers with the jobs that were acknowledged, by key. */
+/** Submits until the server refuses. Returns the acknowledged jobs by key. */
 let filled = 0
 async function fillUp(server: Serving): Promise<{ jobs: Map<string, string>; refusedKey: string }> {
   const jobs = new Map<string, string>()
@@ -126,7 +126,7 @@ async function fillUp(server: Serving): Promise<{ jobs: Map<string, string>; ref
   throw new Error('The disk did not fill up')
 }
 
-/** A worker as it may be written in any language. */
+/** A worker that uses plain HTTP, as one in any language can. */
 async function registerWorker(server: Serving) {
   const { body: enrolled } = await call<EnrollTokenShape>(server, 'POST', '/v1/workers/enroll-tokens', {})
   const { enroll_token } = enrolled
@@ -145,7 +145,7 @@ async function registerWorker(server: Serving) {
   return {
     lease,
     report,
-    /** Works everything off, and answers with the jobs. */
+    /** Leases and finishes all jobs, and returns their ids. */
     async drain(): Promise<string[]> {
       const worked: string[] = []
       for (let leases = await lease(20); leases.length > 0; leases = await lease(20)) {
@@ -160,7 +160,7 @@ async function registerWorker(server: Serving) {
 }
 
 describe.each(ENGINES)('%s on a disk of 16 MB', (engine) => {
-  test('is refused with 503 while full, loses nothing, and goes on by itself', async () => {
+  test('submits get 503 while the disk is full, nothing is lost, and it recovers alone', async () => {
     disk.fill(BALLAST_BYTES[engine])
     const server = await serve({ ...(await storageOn(engine)), ALERT_INTERVAL_SECONDS: '0.2' })
     const worker = await registerWorker(server)
@@ -170,7 +170,7 @@ describe.each(ENGINES)('%s on a disk of 16 MB', (engine) => {
     const { jobs, refusedKey } = await fillUp(server)
     expect(jobs.size).toBeGreaterThan(10)
 
-    // It says so everywhere, and whatever was acknowledged can be read.
+    // Every endpoint reports the full disk, and every acknowledged job can be read.
     expect(await ready(server)).toMatchObject({ status: 503, body: { status: 'not ready', checks: { store: 'full' } } })
     expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
     expect(await metricsOf(server)).toMatch(/^ichido_store_full\{place="store"\} 1$/m)
@@ -179,7 +179,7 @@ describe.each(ENGINES)('%s on a disk of 16 MB', (engine) => {
     const reported = await worker.report(lease?.lease_id ?? '')
     expect([200, 503]).toContain(reported.status)
 
-    // A client of ours keeps trying.
+    // The SDK's client keeps retrying.
     const refused = Promise.withResolvers<unknown>()
     const retry = { tries: 1_000, onRetry: ({ error }: Retry) => refused.resolve(error) }
     const client = new Client(httpTransport({ url: server.url, retry, world: hasty }))
@@ -192,7 +192,7 @@ describe.each(ENGINES)('%s on a disk of 16 MB', (engine) => {
     for (const [key, jobId] of jobs) expect((await submit(server, key)).body.job_id).toBe(jobId)
     await patient
 
-    // Every job is there once, and is worked off once.
+    // Every job exists once, and a worker gets it once.
     const worked = await worker.drain()
     expect(new Set(worked).size).toBe(worked.length)
     expect(worked).toEqual(expect.arrayContaining([...jobs.values()]))
@@ -260,7 +260,7 @@ describe('artifacts on a disk of 16 MB', () => {
     expect((await server.stop()).code).toBe(0)
   })
 
-  test('a log that does not fit leaves no file, and is archived when there is room', async () => {
+  test('a log that does not fit leaves no file, and is archived once there is room', async () => {
     disk.fill(15 * MIB)
     const archive = await openLogArchive({ folder: disk.folder, world: realWorld })
     const file = { runId: randomUUID(), fileId: randomUUID() }
@@ -276,7 +276,7 @@ describe('artifacts on a disk of 16 MB', () => {
   })
 })
 
-test('a server that is killed or stopped while its disk is full has lost nothing', async () => {
+test('a server that is killed or stopped while its disk is full loses nothing', async () => {
   disk.fill(BALLAST_BYTES.sqlite)
   const env = await storageOn('sqlite')
   const killed = await serve(env)

@@ -16,7 +16,7 @@ import { submitAndLease } from '../../../src/store/submission/submit-and-lease.t
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
-/** Hazard 18: what was acknowledged is on the disk. Settings are set, read back, and seen at work. */
+/** Hazard 18: acknowledged work is on the disk. The tests read the settings back and watch the system calls. */
 
 const strace = await findStrace()
 const folder = mkdtempSync(join(tmpdir(), 'ichido-h18-'))
@@ -42,7 +42,7 @@ async function reload(name: string, value: string): Promise<void> {
 }
 
 describe('PostgreSQL', () => {
-  test('without fsync or full_page_writes is refused with a word on what to do, unless it is allowed', async () => {
+  test('PostgreSQL without fsync or full_page_writes is refused unless allowed', async () => {
     await expect(openNode(server.url)).rejects.toThrow(
       'This PostgreSQL may lose acknowledged work: fsync is off, full_page_writes is on. Turn both on, or set ALLOW_NO_FSYNC=1',
     )
@@ -58,7 +58,7 @@ describe('PostgreSQL', () => {
     await durable.close()
   })
 
-  test('whose defaults are weaker, or stricter, is held to ours inside every command', async () => {
+  test('every command runs with our settings, whatever the defaults of the database', async () => {
     const url = await server.createDatabase('defaults')
     for (const [name, value] of Object.entries({
       synchronous_commit: 'off',
@@ -100,7 +100,7 @@ describe('PostgreSQL', () => {
 })
 
 describe('SQLite', () => {
-  test('in a folder writes ahead and syncs every commit, as read back from it', async () => {
+  test('a store in a folder uses WAL and syncs every commit', async () => {
     const store = openSqlite({ dataDir: join(folder, 'settings'), now: () => Date.now() })
     expect(await store.health()).toMatchObject({
       durable: true,
@@ -113,7 +113,7 @@ describe('SQLite', () => {
 
 // Kill loops cannot see a missing sync: the page cache outlives the process.
 if (strace !== undefined) {
-  describe('seen from outside', () => {
+  describe('system calls', () => {
     test('SQLite syncs between every request and its answer', async () => {
       const child = spawnSubmitter(join(folder, 'traced'))
       const lines = createInterface({ input: child.stdout ?? process.stdin })[Symbol.asyncIterator]()
@@ -133,13 +133,13 @@ if (strace !== undefined) {
       expect(syncedBetween(seen, /"requested \d/, /"answered \d/)).toEqual({ answers: 20, unsynced: 0 })
     })
 
-    async function leasedAtOnce(scene: Scene): Promise<void> {
+    async function submittedAndLeased(scene: Scene): Promise<void> {
       const item = scene.item({ queue: 'quiet' })
       const submission = submitAndLease([item], { polls: [scene.leaseItem()], from: null }, renderForTest)
       expect(await scene.store.write(submission)).toMatchObject({ kind: 'leased' })
     }
 
-    /** The sessions that submit, lease and report no longer say it themselves. They sleep, so that none of them comes twice. */
+    /** Turns synchronous_commit off in the sessions of the pool. Each call sleeps, so that the calls use different sessions. */
     async function weaken({ write }: PostgresStore): Promise<void> {
       const off = statement('', `SELECT set_config('synchronous_commit', 'off', false), pg_sleep(0.2)::text`)
       await Promise.all(Array.from({ length: 5 }, () => write(command('submit', () => query(off)))))
@@ -152,15 +152,10 @@ if (strace !== undefined) {
 
     test.each<[string, (scene: Scene) => Promise<unknown>, RegExp, RegExp]>([
       ['COMMIT', (scene) => scene.submitted({ labels: { a: 'b' } }), /recvfrom\(.*COMMIT\\0/, /sendto\(.*COMMIT\\0/],
-      ['submit at once', (scene) => scene.submitted(), /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
-      ['lease at once', leasedAlone, /recvfrom\(.*lease_plain\\0/, /sendto\(/],
-      [
-        'report at once',
-        async (scene) => scene.finish(await scene.running()),
-        /recvfrom\(.*finish_plain\\0/,
-        /sendto\(/,
-      ],
-      ['submit to polls', leasedAtOnce, /recvfrom\(.*submit_and_lease\\0/, /sendto\(.*lease_ttl_ms\\0/],
+      ['plain submission', (scene) => scene.submitted(), /recvfrom\(.*submit_plain\\0/, /sendto\(.*SELECT 1\\0/],
+      ['plain lease', leasedAlone, /recvfrom\(.*lease_plain\\0/, /sendto\(/],
+      ['plain report', async (scene) => scene.finish(await scene.running()), /recvfrom\(.*finish_plain\\0/, /sendto\(/],
+      ['submit and lease', submittedAndLeased, /recvfrom\(.*submit_and_lease\\0/, /sendto\(.*lease_ttl_ms\\0/],
     ])('PostgreSQL syncs between every %s and its answer', async (name, submit, request, answer) => {
       const database = `traced_${name.replaceAll(' ', '_').toLowerCase()}`
       const url = await server.createDatabase(database)
@@ -187,7 +182,7 @@ if (strace !== undefined) {
   })
 } else withoutStrace('syncs are seen from outside, on both engines')
 
-/** A process of its own that submits one job for each line it is sent. */
+/** A child process that submits one job for each line of its input. */
 function spawnSubmitter(dataDir: string): ChildProcess {
   const script = new URL('../../../src/testing/store/submit-on-request.ts', import.meta.url).pathname
   return spawn(process.execPath, [...nodeArgs, script, dataDir], { stdio: ['pipe', 'pipe', 'ignore'] })

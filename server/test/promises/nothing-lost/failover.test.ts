@@ -13,7 +13,7 @@ import { openPostgres } from '../../../src/store/engines/postgres/postgres.ts'
 import { readClock } from '../../../src/store/system/leadership.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
 
-/** Of submits, before and after the failover. */
+/** Acknowledged submits before the failover, and again after it. */
 const ACKNOWLEDGED = size(100, 500)
 const BACK_WITHIN_MS = 15_000
 
@@ -30,7 +30,7 @@ afterAll(async () => {
   await replica.stop()
 })
 
-/** Both servers in one address, as libpq has it. */
+/** One address that names both servers, as libpq allows. */
 function both(first: Postgres, second: Postgres): string {
   const address = new URL(first.tcpUrl ?? '')
   const { username, password, pathname } = address
@@ -53,7 +53,7 @@ const LED_EPOCH = 'SELECT epoch::int AS n FROM ichido.leadership WHERE holder IS
 const UNDONE = `SELECT count(*)::int AS n FROM ichido.jobs j
   WHERE NOT EXISTS (SELECT FROM ichido.runs r WHERE r.job_id = j.id AND r.state = 'SUCCEEDED')`
 
-test('nobody there is said without the password', async () => {
+test('an unreachable server is reported without its password', async () => {
   for (const hosts of ['127.0.0.1:1,127.0.0.1:2', 'a b,c:port']) {
     const { code, stderr } = await ichido(['migrate'], { DATABASE_URL: `postgres://u:hunter2@${hosts}/x` })
     expect(code).toBe(1)
@@ -62,20 +62,20 @@ test('nobody there is said without the password', async () => {
   }
 })
 
-test('a standby alone is refused with what to do', async () => {
+test('connecting to a standby alone fails with advice', async () => {
   const { code, stderr } = await ichido(['migrate'], { DATABASE_URL: replica.url })
   expect(code).toBe(1)
   expect(stderr).toContain('target_session_attrs=read-write')
 })
 
-test('commands find the primary behind a standby that is named first', async () => {
+test('commands find the primary if the address names a standby first', async () => {
   const env = { DATABASE_URL: both(replica, primary) }
   expect(await ichidoJson(['migrate'], env)).toMatchObject({ from: null })
   const { checks } = await ichidoJson(['doctor'], { ICHIDO_URL: 'http://127.0.0.1:2', ...env })
   expect(checks).toContainEqual({ check: 'store', status: 'ok', message: expect.stringContaining('PostgreSQL') })
 })
 
-describe('a server that becomes a standby', () => {
+describe('the server behind the address becomes a standby', () => {
   let proxy: TcpProxy
   let proxied: string
   let pooler: Pgbouncer
@@ -83,7 +83,7 @@ describe('a server that becomes a standby', () => {
     const before = await TcpProxy.before(primary.tcpUrl ?? '')
     proxy = before.proxy
     proxied = before.url
-    // A login that the move cuts off is tried again at once.
+    // PgBouncer retries a failed login immediately.
     const settings = { server_login_retry: '0' }
     pooler = await startPgbouncer({ target: proxied, mode: 'transaction', poolSize: 2, settings })
   })
@@ -92,38 +92,41 @@ describe('a server that becomes a standby', () => {
     await proxy.close()
   })
 
-  test.each(['direct', 'pooled'])('is away for writes and for reads, over %s connections', async (how) => {
-    let passedMs = 0
-    const url = how === 'pooled' ? pooler.through(proxied) : proxied
-    const store = await openPostgres({
-      url,
-      now: Date.now,
-      monotonic: () => passedMs,
-      async sleep(ms) {
-        passedMs += ms
-      },
-    })
-    const write = () => sql(store, `UPDATE ichido.leadership SET epoch = epoch`)
-    const read = () => store.read(readClock())
-    const moveTo = async ({ port }: Postgres) => {
-      proxy.targetPort = port
-      proxy.cutAll()
-      const arrived = () => countIn({ url }, `SELECT (current_setting('port')::int = ${port})::int AS n`)
-      await until('connections to the other server', () => arrived().catch(() => 0))
-    }
-    expect(await store.health()).toMatchObject({ pooled: how === 'pooled' })
-    await Promise.all([write(), read()])
-    await moveTo(replica)
-    await expect(write()).rejects.toThrow(StoreUnavailable)
-    await expect(read()).rejects.toThrow(StoreUnavailable)
-    await expect(store.health()).rejects.toThrow('standby')
-    await moveTo(primary)
-    await Promise.all([write(), read()])
-    await store.close()
-  })
+  test.each(['direct', 'pooled'])(
+    'writes and reads fail until the primary is back, over %s connections',
+    async (how) => {
+      let passedMs = 0
+      const url = how === 'pooled' ? pooler.through(proxied) : proxied
+      const store = await openPostgres({
+        url,
+        now: Date.now,
+        monotonic: () => passedMs,
+        async sleep(ms) {
+          passedMs += ms
+        },
+      })
+      const write = () => sql(store, `UPDATE ichido.leadership SET epoch = epoch`)
+      const read = () => store.read(readClock())
+      const moveTo = async ({ port }: Postgres) => {
+        proxy.targetPort = port
+        proxy.cutAll()
+        const arrived = () => countIn({ url }, `SELECT (current_setting('port')::int = ${port})::int AS n`)
+        await until('connections to the other server', () => arrived().catch(() => 0))
+      }
+      expect(await store.health()).toMatchObject({ pooled: how === 'pooled' })
+      await Promise.all([write(), read()])
+      await moveTo(replica)
+      await expect(write()).rejects.toThrow(StoreUnavailable)
+      await expect(read()).rejects.toThrow(StoreUnavailable)
+      await expect(store.health()).rejects.toThrow('standby')
+      await moveTo(primary)
+      await Promise.all([write(), read()])
+      await store.close()
+    },
+  )
 })
 
-test('a replica is promoted under load: nothing acknowledged is lost, and the epoch rises', async () => {
+test('promoting a replica under load loses nothing acknowledged and raises the epoch', async () => {
   const databaseUrl = both(primary, replica)
   const server = await serve({ DATABASE_URL: databaseUrl })
   const worker = await open({ databaseUrl, onTrouble() {} })

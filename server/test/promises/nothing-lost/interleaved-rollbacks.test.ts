@@ -9,8 +9,8 @@ import { findJobs } from '../../../src/store/jobs/read-jobs.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 
-/** Hazard 1: what one request rolls back on SQLite must not take another's accepted job along. */
-test('refused, failing and accepted submits interleaved: every accepted job is there, also after a restart', async () => {
+/** Hazard 1: a rollback of one request on SQLite must not undo the accepted job of another request. */
+test('refused and failing submits undo no accepted job, even after a restart', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'ichido-h01-'))
   const store = openSqlite({ dataDir, now: () => Date.now() })
   const [free, full] = [new Scene(store), new Scene(store)]
@@ -18,7 +18,7 @@ test('refused, failing and accepted submits interleaved: every accepted job is t
   const taken = await free.submitted()
 
   const calls = Array.from({ length: size(600, 12_000) }, async (_, i) => {
-    // Each call gives way before and after, so that their transactions would mix if they could.
+    // Each call yields before and after its submit, so that transactions would mix if they could.
     await new Promise((resolve) => setImmediate(resolve))
     if (i % 3 === 0) return free.submit({ key: `k${i}` })
     if (i % 3 === 1) return full.submit()

@@ -14,7 +14,7 @@ import { Gate } from '../../../src/testing/store/gate.ts'
 import { only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Pairs of commands that meet on one log, from two nodes on PostgreSQL, and what their statements look at. */
+/** Two nodes on PostgreSQL run pairs of commands on one log. The last test checks the query plans. */
 
 const nodes = twoNodes()
 const bytesMax = 1_000
@@ -34,7 +34,7 @@ async function ended(scene: Scene) {
   return { archive, forget, left }
 }
 
-test('archive and removal of a log, whichever comes first, leave nothing of it', async () => {
+test('archiving and removing a log leave nothing of it, in either order', async () => {
   const first = await ended(new Scene(nodes.a()))
   expect(await nodes.meet(first.archive, first.forget)).toEqual([true, true])
   expect(await first.left()).toEqual([])
@@ -43,13 +43,13 @@ test('archive and removal of a log, whichever comes first, leave nothing of it',
   expect(await second.left()).toEqual([])
 })
 
-test('two archives of one log: one of them is named', async () => {
+test('of two archives of one log, only one is recorded', async () => {
   const { archive, left } = await ended(new Scene(nodes.a()))
   expect(await nodes.meet(archive, archive)).toEqual([true, true])
   expect(await left()).toHaveLength(1)
 })
 
-test('what is added while the run ends is in before the end, and the archive sees all of it', async () => {
+test('a chunk that is appended while the run ends is stored before the archive', async () => {
   const scene = new Scene(nodes.b())
   const lease = await scene.running()
   const { runId, leaseId } = lease
@@ -64,7 +64,7 @@ test('what is added while the run ends is in before the end, and the archive see
   await gate.someoneWaits()
   const term = await seize(nodes.a())
   const archive = archiveLog(term, { runId, lastN: -1, logRef: 'x' })
-  // It is not among those that could be archived, and who tried would wait for the row and then find more.
+  // The run is not offered for archiving yet. An archive would wait for the row and then find more chunks than it read.
   expect(await nodes.a().read(findOldLogs(0, 100))).not.toContain(runId)
   expect(await nodes.a().write(archive)).toBe(false)
   await gate.open()
@@ -75,7 +75,7 @@ test('what is added while the run ends is in before the end, and the archive see
   expect(await nodes.a().read(findOldLogs(0, 100))).toContain(runId)
 })
 
-test('what is old enough is found among many that are not, and a log among many others, by a look at few rows', async () => {
+test('finding old logs, and one log among many, reads few rows', async () => {
   const store = nodes.a()
   const runs = await insertBulk(store, { count: size(2_000, 20_000), state: 'SUCCEEDED' })
   await sql(

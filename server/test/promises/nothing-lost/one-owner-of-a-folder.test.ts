@@ -11,7 +11,7 @@ import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Hazard 24: two servers on one SQLite folder. The second is refused, and the folder is free when the first is gone. */
+/** Hazard 24: two servers on one SQLite folder. The second one is refused until the first one is gone. */
 
 let dataDir: string
 const open = (folder = dataDir) => openSqlite({ dataDir: folder, now: () => Date.now() })
@@ -24,7 +24,7 @@ beforeEach(() => {
   onTestFinished(() => rmSync(folder, { recursive: true }))
 })
 
-test('a second open is refused, by whatever name the folder goes, until the first has closed', async () => {
+test('a second open is refused, also through a symlink, until the first has closed', async () => {
   const first = open()
   expect(() => open()).toThrow(refusal(dataDir))
   const alias = `${dataDir}-alias`
@@ -38,7 +38,7 @@ test('a second open is refused, by whatever name the folder goes, until the firs
   await second.close()
 })
 
-test('another process keeps us out, and SIGKILL lets us in, with everything that it had answered', async () => {
+test('SIGKILL of the owner frees the folder, with all acknowledged jobs in it', async () => {
   for (let round = 0; round < size(2, 20); round++) {
     const { child, submit } = await spawnOwner(dataDir)
     for (let i = 0; i < 5; i++) await submit(`${round}-${i}`)
@@ -51,13 +51,13 @@ test('another process keeps us out, and SIGKILL lets us in, with everything that
   }
 })
 
-test('of many that come at once one gets the folder', async () => {
+test('only one of many simultaneous processes gets the folder', async () => {
   const owners = await Promise.all(Array.from({ length: 4 }, () => spawnOwner(dataDir).catch(() => null)))
   expect(owners.filter((owner) => owner !== null)).toHaveLength(1)
   for (const owner of owners) owner?.child.kill('SIGKILL')
 })
 
-test('an open that fails for another reason says which, and leaves the folder free', async () => {
+test('an open that fails for another reason says why and leaves the folder free', async () => {
   const file = join(dataDir, 'ichido.db')
   mkdirSync(file)
   expect(() => open()).toThrow(/unable to open database file/)
@@ -73,7 +73,7 @@ test('an open that fails for another reason says which, and leaves the folder fr
   await open().close()
 })
 
-/** A process of its own that holds the folder; settles when it does, rejects when it was refused. */
+/** A child process that holds the folder. Resolves when it has the folder, rejects when it is refused. */
 async function spawnOwner(folder: string): Promise<{ child: ChildProcess; submit(name: string): Promise<void> }> {
   const script = new URL('../../../src/testing/store/submit-on-request.ts', import.meta.url).pathname
   const child = spawn(process.execPath, [...nodeArgs, script, folder], { stdio: ['pipe', 'pipe', 'ignore'] })

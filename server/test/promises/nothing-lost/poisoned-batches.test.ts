@@ -10,17 +10,17 @@ import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { failed, finished, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine, sql } from '../../../src/testing/store/store.ts'
 
-/** Hazard 9: one item that the engine cannot hold, among 63 that it can. The service refuses these; here they got past it. */
+/** Hazard 9: one item that the engine cannot store, in a batch with 63 good items. The service normally refuses such items. */
 
 const GOOD = 63
 type Fate = 'rejected' | 'accepted'
 
-/** SQLite holds any text and any integer of 64 bits; what it then stores is not the neighbours' trouble either. */
+/** SQLite stores any text and any 64-bit integer. Accepting such an item must not harm the rest of the batch either. */
 const POISONS: [string, (scene: Scene) => Partial<SubmitItem>, { postgres: Fate; sqlite: Fate }][] = [
   ['NUL in the payload', () => ({ payload: '"a\u0000b"' }), { postgres: 'rejected', sqlite: 'accepted' }],
   ['NUL in a label', () => ({ labels: { a: '\u0000' } }), { postgres: 'rejected', sqlite: 'accepted' }],
   ['half a surrogate pair', () => ({ payload: '"\ud800"' }), { postgres: 'accepted', sqlite: 'accepted' }],
-  ['an id that is none', () => ({ jobId: `no id ${v7()}` }), { postgres: 'rejected', sqlite: 'accepted' }],
+  ['an invalid id', () => ({ jobId: `no id ${v7()}` }), { postgres: 'rejected', sqlite: 'accepted' }],
   ['a priority beyond 32 bits', () => ({ priority: 2 ** 40 }), { postgres: 'rejected', sqlite: 'accepted' }],
   ['a cost beyond 64 bits', () => ({ estimatedCostMicros: 2 ** 63 }), { postgres: 'rejected', sqlite: 'rejected' }],
   [
@@ -38,8 +38,8 @@ const POISONS: [string, (scene: Scene) => Partial<SubmitItem>, { postgres: Fate;
 const TAKEN = v7()
 
 eachEngine(({ engine, store }) => {
-  describe('63 good submits and one with', () => {
-    test.each(POISONS)('%s', async (_, poison, fates) => {
+  describe('a batch of 63 good submits and one bad submit', () => {
+    test.each(POISONS)('the good submits are stored beside %s', async (_, poison, fates) => {
       const scene = new Scene(store())
       if ((await sql(store(), 'SELECT 1 AS one FROM ichido.jobs WHERE id = $1', TAKEN)).length === 0) {
         await scene.submitAll([scene.item({ jobId: TAKEN })])
@@ -75,7 +75,7 @@ eachEngine(({ engine, store }) => {
     })
   })
 
-  test('63 good reports and one that cannot be stored', async () => {
+  test('63 good reports are stored although one cannot be', async () => {
     const scene = new Scene(store())
     await scene.submitAll(Array.from({ length: GOOD + 1 }, () => scene.item()))
     const leases = await scene.lease({ max: GOOD + 1, startId: 's' })

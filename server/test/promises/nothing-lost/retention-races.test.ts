@@ -16,7 +16,7 @@ import { leftovers, removeKeys, settingsOf } from '../../../src/testing/store/re
 import { finished, KEY_TTL_MS, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Whatever else happens to a job while it is removed, it is there as a whole or gone as a whole, and its key with it. */
+/** If another command touches a job while retention removes it, job and key exist completely or are gone completely. */
 
 const AGES = { jobMs: 1_000, letterMs: 1_000 }
 const KEY = { key: 'key' }
@@ -34,8 +34,8 @@ const exists = async (jobId: string) =>
 const keysOf = (scene: Scene) =>
   sql(nodes.a(), 'SELECT job_id FROM ichido.idempotency_keys WHERE user_id = $1', scene.userId)
 
-describe('a job that is removed', () => {
-  test('cannot be retried any more, and a retry that was first keeps it', async () => {
+describe('retention removes a job while another command uses it', () => {
+  test('a removed job cannot be retried, and a retry that commits first keeps the job', async () => {
     for (const first of ['remove', 'retry'] as const) {
       const scene = new Scene(nodes.a())
       const jobId = await canceled(scene)
@@ -53,7 +53,7 @@ describe('a job that is removed', () => {
     expect(await leftovers(nodes.a())).toEqual({})
   })
 
-  test('takes the key along that a retry would have brought back', async () => {
+  test('removing a job also removes the key that a retry would restore', async () => {
     for (const first of ['remove', 'retry'] as const) {
       const scene = new Scene(nodes.a())
       const jobId = await canceled(scene, { key: KEY })
@@ -70,7 +70,7 @@ describe('a job that is removed', () => {
     expect(await leftovers(nodes.a())).toEqual({})
   })
 
-  test('is replaced before or not at all', async () => {
+  test('a removed job cannot be replaced, and a replacement that commits first keeps it', async () => {
     for (const first of ['remove', 'replace'] as const) {
       const scene = new Scene(nodes.a())
       const jobId = await canceled(scene)
@@ -87,7 +87,7 @@ describe('a job that is removed', () => {
     }
   })
 
-  test('is not part of a redrive that begins meanwhile, and one that has begun keeps it', async () => {
+  test('a redrive skips a removed job, and a redrive that began first keeps the job', async () => {
     for (const first of ['remove', 'redrive'] as const) {
       const scene = new Scene(nodes.a())
       const jobId = await makeOneDead(scene)
@@ -105,7 +105,7 @@ describe('a job that is removed', () => {
     expect(await leftovers(nodes.a())).toEqual({})
   })
 
-  test('is named by its key until that one’s time is up, whether the queue’s time for results removes it or not', async () => {
+  test('a key names its job until it expires, even if a short result TTL removed the job', async () => {
     const scene = new Scene(nodes.a())
     const lease = await scene.running({ key: { key: 'key', ttlMs: 3_600_000 } })
     await nodes.a().write(finishBatch([scene.endItem(lease, finished())]))
@@ -123,7 +123,7 @@ describe('a job that is removed', () => {
     expect((await nodes.a().write(submit))[0]).toMatchObject({ kind: 'replayed', jobId: lease.jobId })
   })
 
-  test('leaves no counts behind, nor does it wait for who counts', async () => {
+  test('removal leaves no counts behind and does not wait for a counter', async () => {
     const scene = new Scene(nodes.a())
     const term = await seize(nodes.a())
     for (const first of ['remove', 'count'] as const) {
@@ -137,7 +137,7 @@ describe('a job that is removed', () => {
     expect(await leftovers(nodes.a())).toEqual({})
   })
 
-  test('events are not taken from a job that is retried meanwhile', async () => {
+  test('events of a job that is being retried are not removed', async () => {
     const scene = new Scene(nodes.a())
     const jobId = await canceled(scene)
     const [, removed] = await nodes.meet(retry(jobId), removeEvents(await seize(nodes.a()), [jobId], 1_000))
@@ -146,7 +146,7 @@ describe('a job that is removed', () => {
   })
 })
 
-test('nobody who works waits for a removal', async () => {
+test('submit, lease, heartbeat and finish do not wait for a removal', async () => {
   const scene = new Scene(nodes.b())
   const [old, held] = [await canceled(scene), await scene.running()]
   const gate = await nodes.gate()
@@ -159,7 +159,7 @@ test('nobody who works waits for a removal', async () => {
   expect((await removing).rows.get('jobs')).toBe(1)
 })
 
-test('two nodes retain, and others retry, redrive, submit, count and read: every job is whole or gone', async () => {
+test('under load on two nodes, every job exists completely or is gone', async () => {
   const term = await lead(nodes.a())
   const settings = settingsOf({ job_retention_seconds: 1, dead_letter_retention_seconds: 1, retain_batch_max: 20 })
   const scenes = Array.from({ length: 4 }, () => new Scene(nodes.a()))

@@ -24,12 +24,12 @@ import { createEnrollToken } from '../../../src/store/workers/register-worker.ts
 import { finished, leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, unique, until } from '../../../src/testing/store/store.ts'
 
-/** Hazard 10: a socket that is cut around a COMMIT. Whatever became of it, the caller hears of one effect, once. */
+/** Hazard 10: the connection breaks around a COMMIT. Whether or not it succeeded, the caller sees one effect, once. */
 
 const CUTS = {
-  'before the COMMIT got through': 'lost',
+  'before the COMMIT arrives': 'lost',
   'after the COMMIT, before its answer': 'unheard',
-  'and the COMMIT gets through later, while it is tried again': 'late',
+  'and the COMMIT arrives later, during the retry': 'late',
 } as const
 type Cut = (typeof CUTS)[keyof typeof CUTS]
 
@@ -59,18 +59,18 @@ beforeEach(() => {
   scene = new Scene(node)
 })
 
-/** Carries the command out over a connection that is cut, once, when it commits. */
+/** Runs the command over a connection that is cut once, when the command commits. */
 async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
   let [armed, delivered] = [true, Promise.resolve()]
   const answered = Promise.withResolvers<void>()
   proxy.rule = ({ direction, data, link }) => {
-    if (!armed || direction !== 'up' || !(isCommit(data) || isAtOnce(data))) return 'pass'
+    if (!armed || direction !== 'up' || !(isCommit(data) || isOneStatement(data))) return 'pass'
     armed = false
     if (cut === 'lost') return 'cut'
     const server = link.vanish()
-    // What is done at once holds no lock before it is there: it comes when the second try is through.
-    const itsTime = isAtOnce(data) ? answered.promise : someoneWaits()
-    delivered = (cut === 'late' ? itsTime : Promise.resolve()).then(async () => {
+    // A single-statement transaction holds no lock before it arrives, so it is delivered after the retry has finished.
+    const delivery = isOneStatement(data) ? answered.promise : retryWaits()
+    delivered = (cut === 'late' ? delivery : Promise.resolve()).then(async () => {
       server.end(data)
       server.resume()
       await once(server, 'close')
@@ -85,21 +85,21 @@ async function cutOnce<T>(cut: Cut, command: Command<T>): Promise<T> {
   return answer
 }
 
-/** The whole statement, as the protocol ends it: every BEGIN says READ COMMITTED. */
+/** The whole statement with its terminator, because every BEGIN contains the words READ COMMITTED. */
 const isCommit = (data: Buffer) => data.includes('COMMIT\0')
 
-/** A transaction in one statement. */
-const isAtOnce = (data: Buffer) =>
+/** A transaction in a single statement. */
+const isOneStatement = (data: Buffer) =>
   /_(submit_plain|submit_and_lease|lease_plain|finish_plain)/.test(data.toString('latin1'))
 
-/** Whoever tries again waits for the transaction that is still open. */
-async function someoneWaits(): Promise<void> {
+/** The retry waits for the transaction that is still open. */
+async function retryWaits(): Promise<void> {
   const text = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-  await until('the second try to wait for the first', async () => (await observer.query(text)).rowCount)
+  await until('the retry to wait for the first try', async () => (await observer.query(text)).rowCount)
 }
 
 describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
-  test('a submit with a key makes one job, and a replay says the same', async () => {
+  test('a submit with a key creates one job, and a replay returns the same body', async () => {
     const item = scene.item({ key: 'k' })
     const outcome = only(await cutOnce(cut, submitJobs([item], renderForTest)))
     expect(outcome).toMatchObject({ kind: 'created', jobId: item.jobId })
@@ -107,7 +107,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await jobs()).toEqual([item.jobId])
   })
 
-  test('events are stored once, and their publisher hears that it was first', async () => {
+  test('events are stored once, and the publisher is not told that they were duplicates', async () => {
     const lease = await scene.running()
     const events = [1, 2].map((seq) => ({ stage: 'progress', seq, data: String(seq) }))
     const items = [{ ...scene.startItem(lease), events }]
@@ -118,7 +118,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect((await scene.events(lease.jobId)).slice(2)).toEqual([1, 2])
   })
 
-  test('a lone submit without a key, of a known user, makes one job', async () => {
+  test('one submit of a known user without a key creates one job', async () => {
     await scene.submitted()
     const item = scene.item()
     expect(await cutOnce(cut, submitJobs([item], renderForTest))).toMatchObject([
@@ -127,7 +127,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await jobs()).toHaveLength(2)
   })
 
-  test('several submits of a known user, with and without a key, make one job each', async () => {
+  test('several submits of a known user, with and without a key, create one job each', async () => {
     await scene.submitted()
     const items = [scene.item(), scene.item(), scene.item({ key: 'k' }), scene.item({ key: 'k' })]
     const outcomes = await cutOnce(cut, submitJobs(items, renderForTest))
@@ -135,7 +135,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await jobs()).toHaveLength(4)
   })
 
-  test('a submit that is leased at once makes one job, and whoever waited for it gets it', async () => {
+  test('submit-and-lease creates one job, and the waiting poll gets it', async () => {
     await scene.cancel(await scene.submitted())
     const [item, poll] = [scene.item({ key: 'k' }), scene.leaseItem()]
     const submitted = await cutOnce(cut, submitAndLease([item], { polls: [poll], from: null }, renderForTest))
@@ -144,7 +144,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await jobs()).toHaveLength(2)
   })
 
-  test('triggers are recorded once, and their sender hears that it was first', async () => {
+  test('triggers are recorded once, and the sender is not told that they were duplicates', async () => {
     const [topic, sent] = [unique('topic'), { userId: scene.userId, operates: false, data: '{}' }]
     const items = ['b', 'a'].map((dedupeKey) => ({ triggerId: v7(), topic, dedupeKey, ...sent }))
     const recorded = await cutOnce(cut, recordTriggers(items))
@@ -170,7 +170,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await node.read(findReservation(another))).toMatchObject({ state: 'consumed' })
   })
 
-  test('a lease hands out what was asked for, and no run is left to nobody', async () => {
+  test('a poll gets the number of runs it asked for, and no other run is assigned', async () => {
     for (let i = 0; i < 5; i++) await scene.submitted()
     const leases = only(await cutOnce(cut, leasesFor([scene.leaseItem({ max: 2 })])))
     expect(leases.map(({ attempt }) => attempt)).toEqual([1, 1])
@@ -182,7 +182,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(assigned.map(({ id }) => id)).toEqual(leases.map(({ runId }) => runId).sort())
   })
 
-  test('a start starts once', async () => {
+  test('a start takes effect once', async () => {
     await scene.submitted()
     const lease = await scene.leased()
     const outcome = only(await cutOnce(cut, startBatch([scene.startItem(lease)])))
@@ -199,7 +199,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await scene.events(done.jobId)).toHaveLength(3)
   })
 
-  test('a report is recorded once', async () => {
+  test('a report with a cost or a failure is recorded once', async () => {
     const [done, broken] = [await scene.running(), await scene.running()]
     const [outcome] = await cutOnce(cut, finishBatch([scene.endItem(done, finished({ costMicros: 5 }))]))
     expect(outcome).toMatchObject({ kind: cut === 'lost' ? 'recorded' : 'repeated', state: 'SUCCEEDED' })
@@ -212,7 +212,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await node.read(findQuota(scene.userId))).toMatchObject({ spentMicros: 5 })
   })
 
-  test('a cancel gives the estimate back once', async () => {
+  test('a cancel returns the estimated cost once', async () => {
     const jobId = await scene.submitted({ estimatedCostMicros: 3 })
     await scene.submitted({ estimatedCostMicros: 4 })
     expect((await cutOnce(cut, cancelJob(jobId, by()))).kind).toBe(cut === 'lost' ? 'canceled' : 'repeated')
@@ -220,7 +220,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await node.read(findQuota(scene.userId))).toMatchObject({ spentMicros: 4 })
   })
 
-  test('a token is made, and its secret is worth something', async () => {
+  test('a token is created once, and its secret works', async () => {
     const tokenHash = createHash('sha256').update(randomUUID()).digest('hex')
     const token = { tokenId: v7(), tokenHash, userId: unique('user'), role: 'viewer', name: 'n', ttlMs: null } as const
     await cutOnce(cut, createToken(token, by()))
@@ -228,7 +228,7 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
     expect(await node.read(findToken(tokenHash))).toMatchObject({ userId: token.userId })
   })
 
-  test('a setting, a quota and an enroll token are changed once, and told of once', async () => {
+  test('a setting, a quota and an enroll token change once, with one audit entry each', async () => {
     const [name, label] = [unique('setting'), unique('label')]
     await cutOnce(cut, changeSetting(name, 1, by()))
     expect(await told(name)).toEqual(['setting.put'])
@@ -242,12 +242,12 @@ describe.each(Object.entries(CUTS))('cut %s', (_, cut) => {
   })
 })
 
-test('cut anywhere, again and again: every submit is answered, every job is there once', async () => {
+test('with cuts at random places every submit is answered and every job exists once', async () => {
   let chunks = 0
   proxy.rule = ({ link }) => {
     if (++chunks % 37 !== 0) return 'pass'
     if (chunks % 2 === 0) return 'cut'
-    // The chunk gets through, and the next statement finds the connection gone.
+    // The chunk gets through, but the next statement finds the connection closed.
     setImmediate(() => link.cut())
     return 'pass'
   }
@@ -267,7 +267,7 @@ test('cut anywhere, again and again: every submit is answered, every job is ther
   expect(await jobs()).toEqual(items.map(({ jobId }) => jobId).sort())
 })
 
-test('a server that falls silent is given up on, and the work is done over another connection', async () => {
+test('a silent server is given up, and the work is done over another connection', async () => {
   let silent: Link | undefined
   proxy.rule = ({ direction, data, link }) => {
     if (silent === undefined && direction === 'up' && isCommit(data)) silent = link

@@ -13,7 +13,7 @@ import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { finished, leasesFor, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
 
-/** The standby is away, and somebody cancels each COMMIT's wait for it: PostgreSQL then says that it has committed. */
+/** The standby is down, and the test cancels each COMMIT's wait for it. PostgreSQL then reports success. */
 
 const CANCELED = size(20, 400)
 const ACKNOWLEDGED = size(50, 500)
@@ -46,7 +46,7 @@ async function connectAdmin(): Promise<pg.Client> {
 
 const WAITING = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 
-/** Cancels each wait for the standby until there were so many, or until `done`. */
+/** Cancels the waits for the standby until `count` of them are canceled or `done` returns true. */
 async function cancelWaits(count: number, done = () => false): Promise<void> {
   let canceled = 0
   await until('waits for the standby', async () => {
@@ -55,7 +55,7 @@ async function cancelWaits(count: number, done = () => false): Promise<void> {
   })
 }
 
-/** Its clock moves only when it pauses between tries. */
+/** A store whose clock advances only while it sleeps between retries. */
 function openPatient(url: string): Promise<PostgresStore> {
   let passedMs = 0
   return openPostgres({
@@ -76,7 +76,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
   })
   afterAll(() => store.close())
 
-  test('nothing is acknowledged before the standby has it, and then each is there once', async () => {
+  test('no write is acknowledged before the standby has it, and each takes effect once', async () => {
     const scenes = Array.from({ length: 3 }, () => new Scene(store))
     const [plain, leasing, ending] = scenes as [Scene, Scene, Scene]
     await Promise.all(scenes.map((scene) => scene.submitted()))
@@ -103,7 +103,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
     expect(await sql(store, 'SELECT id FROM ichido.jobs WHERE user_id = $1', plain.userId)).toHaveLength(3)
   })
 
-  test('a repeat of what was given up waits for the standby too', async () => {
+  test('a retry of a write that was given up also waits for the standby', async () => {
     const scene = new Scene(store)
     const lease = await scene.running()
     const [item, end] = [scene.item({ key: 'k' }), finishBatch([scene.endItem(lease, finished())])]
@@ -129,7 +129,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
   })
 })
 
-test('a standby that was away is promoted: nothing acknowledged is lost', async () => {
+test('promoting a standby that was down loses nothing acknowledged', async () => {
   const { username, password } = new URL(primary.tcpUrl ?? '')
   const { pathname } = new URL(await primary.createDatabase('promoted'))
   const hosts = [primary, standby].map(({ port }) => `127.0.0.1:${port}`)

@@ -11,12 +11,12 @@ import { until } from '../../../src/testing/store/store.ts'
 
 const SUBSCRIBERS = size(100, 2_000)
 const ASLEEP = SUBSCRIBERS / 10
-/** Together more than the system's buffers of a connection hold. */
+/** Together these are more bytes than the socket buffers of a connection hold. */
 const EVENTS = 80
 const EVENT_BYTES = 60_000
-/** Of one stream: what the connection takes before it says no, and one batch. */
+/** Maximum per stream: the bytes that the connection accepts before it is full, plus one batch. */
 const STREAM_BYTES_MAX = 256 * 1024
-/** Those who sleep have missed ten times as much at full size. */
+/** At full size the subscribers that do not read have missed ten times as much. */
 const GROWTH_BYTES_MAX = 128 * 1024 * 1024
 
 function memory(): { rss: number; heap: number } {
@@ -28,7 +28,7 @@ function memory(): { rss: number; heap: number } {
 type Way = Engine | RedisKind
 const WAYS: readonly Way[] = full ? [...ENGINES, ...REDIS_KINDS] : ['sqlite']
 
-/** A node that hears of events from its own store, or from a router over Redis as well. */
+/** A node that gets events from its own store, and with Redis also from a router. */
 async function nodeOn(way: Way): Promise<TestApp> {
   if (way === 'sqlite' || way === 'postgres') return testApp(way)
   const redis = await testRedis(way)
@@ -46,7 +46,7 @@ async function nodeOn(way: Way): Promise<TestApp> {
 }
 
 test.each(WAYS)(
-  'a tenth of many subscribers do not read: little is kept, and nobody misses anything: %s',
+  'a tenth of the subscribers do not read: little is buffered, no event is lost: %s',
   async (way) => {
     const http = await nodeOn(way)
     const responses: ServerResponse[] = []
@@ -56,7 +56,10 @@ test.each(WAYS)(
     const run = await beginPublishing(http.services)
     const path = `/v1/jobs/${run.jobId}/events`
     const crowd = await openCrowd({ port, path, count: SUBSCRIBERS, asleep: ASLEEP, events: EVENTS + 3 })
-    await until('all to be there', async () => responses.filter((one) => one.headersSent).length === SUBSCRIBERS)
+    await until(
+      'all subscribers to be connected',
+      async () => responses.filter((one) => one.headersSent).length === SUBSCRIBERS,
+    )
     const before = memory()
     let [rss, heap, longest] = [0, 0, 0]
     const look = () => {

@@ -8,7 +8,7 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { failed, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine } from '../../../src/testing/store/store.ts'
 
-/** Events of publishers that hold no lease, and everybody else who stores events of the same job. */
+/** Publishers without a lease, and other writers, store events of the same job. */
 
 const foreign = (jobId: string, seq: number, data: unknown = { seq }): ForeignEvent => {
   return { jobId, stage: 'progress', seq, data: JSON.stringify(data) }
@@ -41,7 +41,7 @@ describe('from two nodes on PostgreSQL', () => {
     expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, { seq: 1 }, { seq: 2 }])
   })
 
-  test('an event that the worker publishes, too, is stored once', async () => {
+  test('an event that the worker also publishes is stored once', async () => {
     const scene = new Scene(nodes.a())
     const lease = await scene.running()
     const [, ingested] = await nodes.meet(published(scene, lease, 1), ingestEvents([foreign(lease.jobId, 1)]))
@@ -51,7 +51,7 @@ describe('from two nodes on PostgreSQL', () => {
     expect(await scene.events(lease.jobId)).toHaveLength(4)
   })
 
-  test('an event that meets the next run of its job comes after it, and leaves no gap', async () => {
+  test('an event that races with the next run comes after it, without a gap', async () => {
     const scene = new Scene(nodes.a())
     const lease = await scene.running()
     const fail = finishBatch([scene.endItem(lease, failed())])
@@ -63,7 +63,7 @@ describe('from two nodes on PostgreSQL', () => {
     expect(runs.map((run) => run.last_event_n)).toEqual([events.length - 2, events.length])
   })
 
-  test('many that come at once to many jobs neither deadlock nor lose one', async () => {
+  test('concurrent batches for many jobs neither deadlock nor lose an event', async () => {
     const scene = new Scene(nodes.a())
     const jobIds = await Promise.all(Array.from({ length: 10 }, () => scene.submitted()))
     const seqs = Array.from({ length: 8 }, (_, seq) => seq)
@@ -78,12 +78,12 @@ describe('from two nodes on PostgreSQL', () => {
 })
 
 eachEngine(({ store }) => {
-  test('repeats, unknown jobs and seqs outside their stage change nothing else', async () => {
+  test('duplicates, unknown jobs and wrong seqs do not affect the other events', async () => {
     const scene = new Scene(store())
     const jobId = await scene.submitted({ policy: { stages: 'eco2' } })
     const vision = (seq: number, data: unknown): ForeignEvent => ({ ...foreign(jobId, seq, data), stage: 'vision' })
-    const nobody = '01a1e12b-0000-7000-8000-000000000000'
-    const items = [vision(11, 'b'), foreign(nobody, 1), vision(20, 'no'), vision(11, 'again'), vision(10, 'a')]
+    const unknown = '01a1e12b-0000-7000-8000-000000000000'
+    const items = [vision(11, 'b'), foreign(unknown, 1), vision(20, 'no'), vision(11, 'again'), vision(10, 'a')]
     const outcomes = await store().write(ingestEvents(items))
     expect(outcomes).toMatchObject([
       { kind: 'stored', event: { n: 2, data: '"b"' }, last: false },
@@ -95,7 +95,7 @@ eachEngine(({ store }) => {
     expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, 'b', 'a'])
   })
 
-  test('an event is the same one in every attempt, and after the job has ended', async () => {
+  test('an event is deduplicated across attempts and after the end of its job', async () => {
     const scene = new Scene(store())
     const lease = await scene.running({
       policy: { max_attempts: 2, backoff: { baseSeconds: 0, capSeconds: 0, jitter: 0 } },

@@ -21,7 +21,7 @@ import { keptPlan, nodes as nodesOf, rowsTouched, waysInto, writePlans } from '.
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
 
-/** Hazard 13: readers skip what commits late. Whoever goes by a cursor, of one job or of all, sees every event once. */
+/** Hazard 13: readers skip events that commit late. A reader with a cursor, of one job or of all, sees every event once. */
 
 const nodes = twoNodes()
 
@@ -29,7 +29,7 @@ function publish(scene: Scene, lease: Leased, ...seqs: number[]): PublishItem {
   return { ...scene.startItem(lease), events: seqs.map((seq) => ({ stage: 'progress', seq, data: String(seq) })) }
 }
 
-/** Reads the events of all jobs, again and again, from where it stands. */
+/** Reads the events of all jobs, again and again, from its last cursor. */
 class Reader {
   readonly seen: string[] = []
   #place: EventPlace
@@ -48,7 +48,7 @@ class Reader {
     this.#place = page.next
   }
 
-  /** Others may have transactions open, on the same server. */
+  /** Other transactions may be open on the same server. */
   async readUntil(count: number): Promise<void> {
     await until(`${count} events`, async () => {
       await this.read()
@@ -61,8 +61,8 @@ async function place(): Promise<EventPlace> {
   return nodes.b().read(findLastPlace())
 }
 
-describe('the commit of one of two publishers comes late', () => {
-  test('of two jobs: who reads all of them waits for it, and skips nothing', async () => {
+describe('one of two publishers commits late', () => {
+  test('a reader of all jobs waits for the late commit and skips nothing', async () => {
     const scene = new Scene(nodes.a())
     const [late, early] = [await scene.running(), await scene.running()]
     const reader = new Reader(await place())
@@ -83,7 +83,7 @@ describe('the commit of one of two publishers comes late', () => {
     expect(reader.seen.filter((event) => / [34]$/.test(event)).toSorted()).toEqual(published.toSorted())
   })
 
-  test('of one job: the second publisher waits, and the cursors are those of the commits', async () => {
+  test('a second publisher of the same job waits, and the cursors follow the commits', async () => {
     const scene = new Scene(nodes.a())
     const lease = await scene.running()
     const seen = async () => (await scene.events(lease.jobId)).slice(2)
@@ -100,7 +100,7 @@ describe('the commit of one of two publishers comes late', () => {
   })
 })
 
-test('two nodes publish for the same jobs, in batches of all of them, while somebody reads', async () => {
+test('two nodes publish batches for the same jobs, and a reader sees each event once', async () => {
   const scene = new Scene(nodes.a())
   const leases: Leased[] = []
   for (let i = 0; i < 5; i++) leases.push(await scene.running())
@@ -139,7 +139,7 @@ test('two nodes publish for the same jobs, in batches of all of them, while some
   }
 })
 
-test('64 publishers race for one event on two nodes: it is stored once, and one of them hears so', async () => {
+test('of 64 publishers of one event on two nodes, only one is told that it stored it', async () => {
   const scene = new Scene(nodes.a())
   const lease = await scene.running()
   const racers = Array.from({ length: 64 }, (_, i) => (i % 2 === 0 ? nodes.a() : nodes.b()))
@@ -150,7 +150,7 @@ test('64 publishers race for one event on two nodes: it is stored once, and one 
   expect((await scene.events(lease.jobId)).slice(2)).toEqual([7])
 })
 
-test('publishers and what they published are found by their keys, also in an empty store', async () => {
+test('publishers and published events are found by index, even in an empty store', async () => {
   const raised = await keptPlan(nodes.a(), raisePublishers)
   expect([waysInto(raised, 'runs'), waysInto(raised, 'jobs')]).toEqual([['runs_pkey'], ['jobs_pkey']])
   const joins = nodesOf(raised).filter((node) => node['Node Type'] === 'Nested Loop')
@@ -162,7 +162,7 @@ test('publishers and what they published are found by their keys, also in an emp
   )
 })
 
-test('of a large table only what is asked for is read', async () => {
+test('reading a page of a large event table touches only the rows of the page', async () => {
   const store = nodes.a()
   const [job] = await insertBulk(store, { count: 1, state: 'RUNNING' })
   const [transactions, each] = [size(80, 1_000), 1_000]

@@ -13,16 +13,16 @@ import { Gate } from '../../../src/testing/store/gate.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
-/** Hazard 14: marks and states that are gone before they should be, a router that is down, and a Redis that forgets. */
+/** Hazard 14: marks and states that expire too early, a router that is down, and a Redis that loses its data. */
 
-/** The parts of the bus are tested with both at any size. */
+/** The parts of the bus have their own tests, which use both kinds of Redis at any size. */
 const KINDS = full ? REDIS_KINDS : (['single'] as const)
 const JOBS = size(3, 10)
 const EVENTS_PER_JOB = size(60, 3_000)
 const CALL_MAX = 100
 const TTL_SECONDS = '1'
 const LATE_MS = size(300, 2_000)
-/** PENDING, RUNNING, SUCCEEDED. */
+/** The job adds three events of its own: PENDING, RUNNING and SUCCEEDED. */
 const LAST = EVENTS_PER_JOB + 3
 
 describe.each(KINDS)('with a %s Redis that keeps marks and states for a second', (kind) => {
@@ -59,21 +59,21 @@ describe.each(KINDS)('with a %s Redis that keeps marks and states for a second',
     await swept()
     const scene = new RedisScene(redis.url)
     await scene.up()
-    // What is older would mislead whoever reads Redis; what is missing sends to the API.
+    // An old state would mislead a reader of Redis. A missing state only sends the reader to the API.
     for (const jobId of jobIds) expect([LAST, undefined]).toContain((await scene.state('scan', jobId))?.cursor)
     await scene.close()
   }
 
-  /** The leader has offered everything to Redis. */
+  /** Resolves when the leader has offered every event to Redis. */
   async function swept(): Promise<void> {
     const store = await openNode(database.url)
     const text = `SELECT (w.tx, w.job_id::text, w.n) >= (e.tx, e.job_id::text, e.n) AS swept FROM ichido.relay_watermark w,
       (SELECT tx, job_id, n FROM ichido.events ORDER BY tx DESC, job_id DESC, n DESC LIMIT 1) e`
-    await until('all to be swept', async () => (await sql(store, text))[0]?.swept)
+    await until('all events to be swept', async () => (await sql(store, text))[0]?.swept)
     await store.close()
   }
 
-  test(`no router during ${JOBS * EVENTS_PER_JOB} events, FLUSHALL in the middle: states are right, streams go on`, async () => {
+  test(`streams and states survive a missing router and a FLUSHALL`, async () => {
     const server = await serve(new Set(['api', 'leader', 'gateway']))
     const publisher = await HttpPublisher.begin(server.url, JOBS)
     const watchers = publisher.jobIds.map((jobId) => new Watcher(server.url, jobId))
@@ -86,7 +86,7 @@ describe.each(KINDS)('with a %s Redis that keeps marks and states for a second',
     await Promise.all([server.close(), router.close()])
   })
 
-  test('the same with all roles in one process, which goes away and comes again', async () => {
+  test('events survive a restart of a server with all roles, and two FLUSHALLs', async () => {
     const server = await serve(ALL_NODE_ROLES)
     const publisher = await HttpPublisher.begin(server.url, JOBS)
     const watchers = publisher.jobIds.map((jobId) => new Watcher(server.url, jobId))
@@ -103,7 +103,7 @@ describe.each(KINDS)('with a %s Redis that keeps marks and states for a second',
     await server.close()
   })
 
-  test('the commit of one of two publishers comes late: neither Redis nor who follows misses anything', async () => {
+  test('if one of two publishers commits late, Redis and followers miss nothing', async () => {
     const server = await serve(ALL_NODE_ROLES)
     const [store, other, gates] = [
       await openNode(database.url),

@@ -14,12 +14,12 @@ import { until } from '../../../src/testing/store/store.ts'
 
 const JOBS = size(4, 100)
 const EVENTS_PER_JOB = size(30, 100)
-/** Of each; a server takes a second of a processor to start. */
+/** Kills per victim. A server needs a second of CPU time to start. */
 const KILLS = size(1, 5)
 const PARTS = full ? ['gateway', 'router'] : ['gateway,router']
 const REDIS_NODES_MAX = size(1, 3)
 const TEST_WITHIN_MS = size(120_000, 600_000)
-/** PENDING, RUNNING, SUCCEEDED. */
+/** The job adds three events of its own: PENDING, RUNNING and SUCCEEDED. */
 const LIFECYCLE = 3
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-events-'))
@@ -31,11 +31,11 @@ afterAll(async () => {
 interface Victim {
   kill(): Promise<void>
   start(): Promise<void>
-  /** Before it is killed again, so that it is killed in the middle of its work. */
+  /** Resolves when the victim is working, so that the next kill interrupts it. */
   atWork(): Promise<unknown>
 }
 
-/** Events come while a victim is killed, while it is away, and while it comes back; the next one does not wait for that. */
+/** Publishes while a victim is killed, is down, and restarts. The next kill of another victim does not wait for the restart. */
 async function torment(publisher: HttpPublisher, victims: readonly Victim[], kills: number): Promise<void> {
   const turns = Array.from({ length: kills }, () => victims).flat()
   const coming = new Map<Victim, Promise<void>>()
@@ -49,7 +49,7 @@ async function torment(publisher: HttpPublisher, victims: readonly Victim[], kil
     const killed = publish()
     await victim.kill()
     const away = publish()
-    // Where it is the victim that takes events, they wait for it.
+    // If the only victim is the server that accepts events, the publishes must wait for its restart.
     if (victims.length > 1) await Promise.all([killed, away])
     const started = victim.start()
     started.catch(() => {})
@@ -60,14 +60,14 @@ async function torment(publisher: HttpPublisher, victims: readonly Victim[], kil
   await Promise.all(coming.values())
 }
 
-/** How many of a job's events come in one part. */
+/** The number of a job's events in one part. */
 function shareOf(part: number, parts: number): number {
   return Math.floor(((part + 1) * EVENTS_PER_JOB) / parts) - Math.floor((part * EVENTS_PER_JOB) / parts)
 }
 
-/** And has a part to go on after: a kill then cuts off each of them. */
+/** Waits until every watcher has received events and is connected, so that a kill cuts off each of them. */
 const allFollow = (server: Restarted, watchers: readonly Watcher[]) =>
-  until('everybody to follow', async () => {
+  until('every watcher to follow', async () => {
     return watchers.every(({ seen }) => seen.length >= LIFECYCLE) && (await server.followers()) === watchers.length
   })
 
@@ -85,7 +85,7 @@ function check(watchers: readonly Watcher[]): void {
 
 describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
   test(
-    `${JOBS * EVENTS_PER_JOB} events over ${JOBS} jobs while router, gateway and Redis are killed: all see each once`,
+    `watchers see each event once while router, gateway and Redis are killed`,
     async () => {
       const [database, redis] = await Promise.all([freshDatabase(), testRedis(kind)])
       const env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
@@ -101,7 +101,7 @@ describe.each(REDIS_KINDS)('with a %s Redis', (kind) => {
         [
           { kill: () => gateway.kill(), start: () => gateway.start(), atWork: () => allFollow(gateway, watchers) },
           ...routers.map((router) => ({ kill: () => router.kill(), start: () => router.start(), atWork: fastPath })),
-          // A node keeps nothing: each time it comes back, it is empty.
+          // A Redis node keeps nothing on disk, so it is empty after every restart.
           ...redis.nodes
             .slice(0, REDIS_NODES_MAX)
             .map((node) => ({ kill: () => node.kill9(), start: () => node.restart(), atWork: fastPath })),
@@ -132,7 +132,7 @@ async function lastStatesIn(redisUrl: string, jobIds: readonly string[]): Promis
 }
 
 test.each(ENGINES)(
-  'on %s alone, the server is killed: all see each event once',
+  'on %s alone, the server is killed: watchers see each event once',
   async (engine) => {
     const database = engine === 'postgres' ? await freshDatabase() : null
     const env = database === null ? { DATA_DIR: join(folder, engine) } : { DATABASE_URL: database.url }

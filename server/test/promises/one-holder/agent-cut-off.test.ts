@@ -21,8 +21,8 @@ import {
 import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
 
 /**
- * Hazard 5 from end to end: an agent whose traffic is dropped keeps its run as long as the continuation time allows, and has
- * stopped its program before the run is handed on.
+ * Hazard 5 from end to end. An agent whose traffic is dropped keeps its run for the continuation time. It stops its
+ * program before another agent gets the job.
  */
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-h05-test-'))
@@ -31,12 +31,12 @@ const queue = 'cut'
 let database: FreshDatabase
 let server: Serving
 let proxy: TcpProxy
-/** Behind the proxy. */
+/** The agent behind the proxy. */
 let remote: StartedAgent
-/** What the control plane told the remote agent since its traffic passes again. */
+/** The control plane's answers to the remote agent since its traffic passes again. */
 let heard = ''
 
-/** Says when it was alive, until there is a file that is named after its job. Only the first attempt waits for that. */
+/** Notes the time until a file named after its job exists. Only the first attempt waits for that file. */
 const PROGRAM = `${NOTE('began')}
   while [ $ICHIDO_ATTEMPT = 1 ] && ! [ -e "$FOLDER/$ICHIDO_JOB_ID" ]; do ${NOTE('$(date +%s%3N)')}; sleep 0.1; done
   ${NOTE('ended')}`
@@ -71,12 +71,12 @@ async function started(continuation_seconds: number): Promise<string> {
   return job_id
 }
 
-/** Nothing of what is sent arrives any more, and no connection breaks. */
+/** Drops all traffic without breaking a connection. */
 function cutOff(): void {
   proxy.rule = () => 'hold'
 }
 
-/** Settles with the time until which the leader waits, as the job shows it. */
+/** Resolves with the deadline of the leader's wait, as the job shows it. */
 function confirming(jobId: string): Promise<number> {
   return vi.waitFor(async () => {
     const [run] = (await job(jobId)).runs
@@ -85,7 +85,7 @@ function confirming(jobId: string): Promise<number> {
   }, WITHIN)
 }
 
-test('for less than the continuation time: it keeps its run and finishes it on the first attempt', async () => {
+test('after a short cut the agent keeps its run and finishes it on the first attempt', async () => {
   for (let round = 0; round < size(1, 5); round++) {
     const jobId = await started(15)
     cutOff()
@@ -103,7 +103,7 @@ test('for less than the continuation time: it keeps its run and finishes it on t
   }
 })
 
-test('for longer: its program has ended before the deadline, the next attempt runs elsewhere, its late report is refused', async () => {
+test('after a long cut another agent runs the job, and the late report is refused', async () => {
   for (let round = 0; round < size(1, 5); round++) {
     const jobId = await started(4)
     const other = await agent('other', server.url)
@@ -120,7 +120,7 @@ test('for longer: its program has ended before the deadline, the next attempt ru
     expect(runs).toMatchObject([{ state: 'TIMED_OUT', error: { code: 'WORKER_LOST' } }, { state: 'SUCCEEDED' }])
     expect(runs[1]?.assigned_worker_id).not.toBe(first)
 
-    // Heartbeats are kept away still: by one of them it would hear that there is nobody to report to.
+    // Heartbeats stay blocked: their answer would tell the agent that it has lost the run, and it would not report.
     proxy.rule = ({ direction, data, link }) => {
       if (direction === 'up' && data.includes('/v1/leases/heartbeat')) link.cut()
       else if (direction === 'down') heard += data

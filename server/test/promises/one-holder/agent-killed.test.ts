@@ -30,17 +30,17 @@ afterAll(async () => {
   rmSync(folder, { recursive: true })
 })
 
-/** Short, so that a job is handed on within seconds; long enough for heartbeats on a busy machine. */
+/** Short, so that another agent gets the job within seconds. Long enough for heartbeats on a busy machine. */
 const POLICY = { lease_ttl_seconds: 1, continuation_seconds: 4, backoff: { base_seconds: 0.1, jitter: 0 } }
 
 interface Scene {
   jobId: string
   ledger: string
-  /** The agent that has the job, and is about to be hurt. */
+  /** The agent that has the job and is about to be killed or stopped. */
   first: StartedAgent
-  /** The same one, started anew. */
+  /** Starts the same agent again. */
   again(): Promise<StartedAgent>
-  /** Another one, for the same queue. */
+  /** Starts another agent for the same queue. */
   second(): Promise<StartedAgent>
 }
 
@@ -60,12 +60,12 @@ async function scene(work: readonly [string, string]): Promise<Scene> {
   return { jobId, ledger, first, again: () => begin('first'), second: () => begin('second') }
 }
 
-/** On the second attempt the program ends; on the first it goes on for ever, and does not heed polite signals. */
+/** The first attempt runs forever and ignores SIGTERM. The second attempt exits. */
 const UNTIL_SECOND = `trap '' TERM; [ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }; ${NOTE_ON}`
-/** The same, but it leaves its process group and session behind. */
+/** The same program, but in its own process group and session. */
 const ESCAPED = `[ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }
   setsid sh -c 'trap "" TERM HUP; ${NOTE_ON.replaceAll("'", '"')}' & wait`
-/** The same, but it throws away its environment, and notes its supervisor before. */
+/** The same program, but without its environment. It records its supervisor first. */
 const UNMARKED = `[ $ICHIDO_ATTEMPT = 1 ] || { ${NOTE('second')}; exit 0; }; echo $PPID > "$LEDGER.supervisor"
   exec env -i LEDGER="$LEDGER" ICHIDO_JOB_ID=$ICHIDO_JOB_ID ICHIDO_ATTEMPT=$ICHIDO_ATTEMPT sh -c 'trap "" TERM; ${NOTE_ON}'`
 
@@ -82,13 +82,13 @@ async function handedOn({ jobId, ledger, second }: Scene, hurt: () => Promise<vo
 
 test.concurrent.each([
   ['a program', UNTIL_SECOND],
-  ['a child that went away by setsid', ESCAPED],
-])('SIGKILL of the agent: %s ends before its job is handed on', async (_, program) => {
+  ['a child in its own session', ESCAPED],
+])('SIGKILL of the agent: %s ends before another agent gets the job', async (_, program) => {
   const given = await scene(['--exec', program])
   await handedOn(given, () => given.first.signal('SIGKILL'))
 })
 
-test.concurrent('SIGKILL of agent and supervisor: the next agent kills the program before it hands its job on', async () => {
+test.concurrent('SIGKILL of agent and supervisor: the restarted agent kills the program first', async () => {
   const given = await scene(['--exec', UNMARKED])
   const again: StartedAgent[] = []
   await handedOn(given, async () => {
@@ -104,18 +104,15 @@ test.concurrent('SIGKILL of agent and supervisor: the next agent kills the progr
 
 test.concurrent.each([
   ['a program', UNTIL_SECOND],
-  ['a child that went away by setsid', ESCAPED],
-])(
-  'SIGSTOP of the agent: %s ends before its job is handed on, and the agent finds that it is not its own any more',
-  async (_, program) => {
-    const given = await scene(['--exec', program])
-    await handedOn(given, () => given.first.signal('SIGSTOP'))
-    given.first.signal('SIGCONT')
-    const { length } = readLedger(given.ledger)
-    expect(await given.first.drain()).toBe(0)
-    expect(readLedger(given.ledger)).toHaveLength(length)
-  },
-)
+  ['a child in its own session', ESCAPED],
+])('SIGSTOP of the agent: %s ends before the next attempt, and the agent gives up', async (_, program) => {
+  const given = await scene(['--exec', program])
+  await handedOn(given, () => given.first.signal('SIGSTOP'))
+  given.first.signal('SIGCONT')
+  const { length } = readLedger(given.ledger)
+  expect(await given.first.drain()).toBe(0)
+  expect(readLedger(given.ledger)).toHaveLength(length)
+})
 
 /** A handlers file whose first attempt never returns. */
 function handlers(name: string, never: string): string {
@@ -135,7 +132,7 @@ function handlers(name: string, never: string): string {
   return file
 }
 
-test.concurrent('a handler that never lets go of its thread loses its run, and takes its process along', async () => {
+test.concurrent('a handler that blocks its thread loses its run, and its process is killed', async () => {
   const never = `let at = 0; while (true) if (Date.now() > at + 50) { at = Date.now(); note(run, 'runs') }`
   const given = await scene(['--handlers', handlers('busy.mjs', never)])
   await handedOn(given, () => {})
@@ -143,7 +140,7 @@ test.concurrent('a handler that never lets go of its thread loses its run, and t
   expect(given.first.stderr()).toContain('ignored its signal')
 })
 
-test.concurrent('so does a handler that does not heed its signal', async () => {
+test.concurrent('a handler that ignores its signal is killed with its process', async () => {
   const never = `for (;;) { note(run, 'runs'); await new Promise((resolve) => setTimeout(resolve, 50)) }`
   const given = await scene(['--handlers', handlers('deaf.mjs', never)])
   const other = await given.second()
@@ -155,7 +152,7 @@ test.concurrent('so does a handler that does not heed its signal', async () => {
   await other.drain()
 })
 
-test.concurrent('a handler that computes for longer than its lease lasts keeps it', async () => {
+test.concurrent('a handler that computes for longer than its lease keeps the lease', async () => {
   const compute = `note(run, 'runs'); const end = Date.now() + 2_500; while (Date.now() < end); return run.signal.aborted`
   const given = await scene(['--handlers', handlers('computes.mjs', compute)])
   const result = await ask(server.url, 'GET', `/v1/jobs/${given.jobId}/result?wait_seconds=30`)

@@ -20,15 +20,15 @@ import { ENGINES, type Engine } from '../../../src/testing/services/services.ts'
 
 const JOBS = size(16, 1000)
 const AGENTS = 10
-/** One job in so many fails whenever it is tried. */
+/** One in this many jobs fails on every attempt. */
 const FAILING_EVERY = 10
 const LEASE_SECONDS = 2
 const CONTINUATION_SECONDS = 4
 const MAX_ATTEMPTS = { good: 40, failing: 3 }
-/** Long enough for the jobs of a stopped agent to be handed on, and begun by another one, while it is away. */
+/** A stopped agent stays stopped for so long that another agent gets its jobs and starts them. */
 const STOPPED_MS = (LEASE_SECONDS + CONTINUATION_SECONDS) * 1000 + 3_000
 const HURT_MAX = 5
-/** With fewer at work nobody is hurt: the last job of all, hurt whenever it is tried, would use up its retries. */
+/** With fewer busy agents none is killed or stopped: the last job, interrupted on every attempt, would use up its retries. */
 const BUSY_MIN = 4
 const TORMENTS_MAX = size(6, 400)
 const TORMENT_MS = 250
@@ -43,8 +43,8 @@ afterAll(async () => {
 })
 
 /**
- * Notes itself down for as many ticks as the payload says, and fails when that is negative. Every second one does so in a
- * child that leaves the process group.
+ * Notes itself as many times as the payload says, and fails if the payload is negative. Every second program does so in
+ * a child that leaves the process group.
  */
 const PROGRAM = `n=$(cat); ${NOTE('began')}
   work() { for i in $(seq \${n#-}); do sleep ${TICK_SECONDS}; ${NOTE('runs')}; done; ${NOTE('ended')}; [ $n -ge 0 ]; }
@@ -52,7 +52,7 @@ const PROGRAM = `n=$(cat); ${NOTE('began')}
   export n; setsid sh -c 'for i in $(seq \${n#-}); do sleep ${TICK_SECONDS}; ${NOTE('runs')}; done' & wait $!
   ${NOTE('ended')}; [ $n -ge 0 ]`
 
-/** An agent that is started again whenever it was killed. */
+/** An agent that is restarted after every kill. */
 class Victim {
   agent: StartedAgent | null = null
   stopped = false
@@ -64,7 +64,7 @@ class Victim {
     this.#begin = begin
   }
 
-  /** It has a run in hand. */
+  /** The agent has a run. */
   get busy(): boolean {
     return this.agent !== null && !this.stopped && existsSync(this.#runs) && readdirSync(this.#runs).length > 0
   }
@@ -77,7 +77,7 @@ class Victim {
     const { agent } = this
     this.agent = null
     await agent?.kill9()
-    // Half of them come back at once, the others when their jobs may have been handed on.
+    // Half of the agents restart immediately, the others after their jobs may have gone to another agent.
     if (Math.random() < 0.5) await pause(Math.random() * STOPPED_MS)
     await this.start()
   }
@@ -92,7 +92,7 @@ class Victim {
   }
 }
 
-/** Hurts one after the other until it is called off or has had enough; settles when all are well again. */
+/** Kills or stops one agent after the other, until aborted or at its maximum. Resolves when all agents run again. */
 async function torment(victims: readonly Victim[], done: AbortSignal): Promise<{ kills: number; stops: number }> {
   const pains = new Set<Promise<void>>()
   const tally = { kills: 0, stops: 0 }
@@ -101,7 +101,7 @@ async function torment(victims: readonly Victim[], done: AbortSignal): Promise<{
     const busy = victims.filter((victim) => victim.busy)
     const victim = busy[Math.floor(Math.random() * busy.length)]
     if (victim === undefined || busy.length < BUSY_MIN || pains.size >= HURT_MAX) continue
-    // One of each at least, whatever chance says of the others.
+    // At least one kill and one stop happen, whatever the random numbers are.
     const kill = tally.kills === 0 || (tally.stops > 0 && Math.random() < 0.5)
     tally[kill ? 'kills' : 'stops']++
     const pain = (kill ? victim.kill() : victim.stop()).finally(() => pains.delete(pain))
@@ -152,7 +152,7 @@ async function allEnded(url: string, queue: string): Promise<void> {
 }
 
 test.concurrent.each(ENGINES)(
-  '%s: agents are killed and stopped, and each job is done once, by one at a time',
+  '%s: agents are killed and stopped, each job has one outcome and one holder',
   async (engine) => {
     const nodes = await servers(engine)
     const [{ url } = { url: '' }] = nodes
@@ -201,7 +201,7 @@ test.concurrent.each(ENGINES)(
   TEST_WITHIN_MS,
 )
 
-/** What is not as it must be once a job has ended; `ended`: the job and attempt of each program that came to its end. */
+/** The violations of a job that has ended. `ended` names the job and attempt of each program that ran to its end. */
 function wrongIn(
   { job_id, state, retry_count, runs }: Job,
   failing: boolean,

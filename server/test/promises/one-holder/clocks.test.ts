@@ -6,12 +6,12 @@ import { defineKind, type Ichido, open } from '../../../src/library/index.ts'
 import { realWorld } from '../../../src/node/world.ts'
 import { type ShiftedClock, shiftedClock } from '../../../src/testing/store/shifted-clock.ts'
 
-/** Hazard 5 with everything that runs by itself: two nodes, their election, leader and workers, and clocks that jump. */
+/** Hazard 5 with all background loops: two nodes, their election, leader and workers, and clocks that jump. */
 
 const JUMP_MS = 600_000
 const JOBS = size(10, 500)
 const LONGEST_MS = 3_000
-/** A lease and a timeout that are over when a clock jumps ahead, and patience enough for a busy machine. */
+/** Lease and timeout are shorter than a jump ahead. The continuation time is long enough for a busy machine. */
 const kind = defineKind('work', { leaseTtlSeconds: 2, continuationSeconds: 8, timeoutSeconds: 60 })
 
 let database: FreshDatabase
@@ -47,11 +47,11 @@ test.each([
   ['database', -JUMP_MS],
   ['node', JUMP_MS],
   ['node', -JUMP_MS],
-] as const)('the clock of a %s jumps by %i ms: nothing is doubled, lost or timed out', async (whose, jumpMs) => {
+] as const)('the clock of a %s jumps by %i ms: no job is lost, doubled or timed out', async (whose, jumpMs) => {
   const submit = async (n: number) => {
     const payload = (LONGEST_MS * (n + 1)) / JOBS
     const key = `${whose}.${jumpMs}.${n}`
-    // Both nodes, one key: one job, before the jump and after it.
+    // Both nodes submit with one key and get one job, before and after the jump.
     const [job, same] = await Promise.all(nodes.map((node) => node.submit(kind, payload, { key })))
     if (job === undefined || same?.id !== job.id) throw new Error('A key names one job')
     return job

@@ -10,10 +10,10 @@ import { ENGINES } from '../../../src/testing/services/services.ts'
 import { registered } from '../../../src/testing/services/workers.ts'
 import { tagged } from '../../../src/testing/store/tags.ts'
 
-/** Hazard 5: nothing but waiting ends a run whose process may still be at work, and nobody else gets its job before. */
+/** Hazard 5: while a process may still work, only the continuation time ends its run and frees its job for other workers. */
 
 const MINUTE_MS = 60_000
-// Long, for the five seconds that a busy machine is given to be little of them.
+// These times are long, so that the five seconds of tolerance for a busy machine are a small part of them.
 const LEASE_MS = 50_000
 const CONTINUATION_MS = 100_000
 const TIMES = { lease_ttl_seconds: LEASE_MS / 1000, continuation_seconds: CONTINUATION_MS / 1000 }
@@ -44,7 +44,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
   afterAll(() => scene.close())
 
-  /** The same node is elected anew: it has waited for nobody, but has watched the clock. */
+  /** Elects the same node again: its waits start anew, but its clock watch continues. */
   async function takeOver(): Promise<void> {
     const { store } = scene
     reap = createReap({ ...scene, clock, leading: trusting(await seize(store)) })
@@ -63,7 +63,7 @@ describe.each(ENGINES)('%s', (engine) => {
     scene.services.runs.lease('other', { queues: ['default'], kinds: ['work'], max: 10, waitMs: 0, startId: 'other' })
 
   test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
-    'the clock jumps by %s ms and back, with live runs, at any leader: none is timed out',
+    'the clock jumps by %s ms and back, also at a new leader: no live run times out',
     async (ms) => {
       const without = await started(NO_HEARTBEATS)
       await scene.pass(55 * MINUTE_MS)
@@ -97,7 +97,7 @@ describe.each(ENGINES)('%s', (engine) => {
     },
   )
 
-  test('who asks again for a lease whose answer got lost is waited for no more, and has all of its time', async () => {
+  test('a poll repeated after a lost answer ends the wait and renews the lease', async () => {
     const id = await scene.submit(TIMES)
     const poll = { queues: ['default'], kinds: ['work'], max: 1, waitMs: 0, startId: 'process', pollId: 'lost' }
     const [lost] = await scene.services.runs.lease('worker', poll)
@@ -115,7 +115,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
-    'a jump of %s ms neither shortens nor prolongs the wait for a worker that was cut off',
+    'a jump of %s ms does not change how long the leader waits for a lost worker',
     async (ms) => {
       const { id } = await started(TIMES)
       await scene.pass(LEASE_MS + 1)
@@ -132,7 +132,7 @@ describe.each(ENGINES)('%s', (engine) => {
     },
   )
 
-  test('after the jump, workers that are gone are found as before', async () => {
+  test('after a jump the leader still detects lost workers', async () => {
     await reap()
     await scene.jump(10 * MINUTE_MS)
     await reap()
@@ -144,7 +144,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
   })
 
-  test('revoke: the worker is fenced at once, and its job is handed on only after the deadline', async () => {
+  test('revoking fences the worker immediately, and its job waits for the deadline', async () => {
     const { worker_id } = await registered(scene.services)
     const { id, leaseId } = await started({ ...TIMES, backoff: { base_seconds: 0, jitter: 0 } }, worker_id)
     expect(await scene.services.workers.revoke(LOCAL_ADMIN, worker_id)).toMatchObject({ fenced_leases: 1 })
@@ -166,7 +166,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await leasable()).toMatchObject([{ job_id: id, attempt: 2 }])
   })
 
-  test('cancel: a retry is refused until the run has ended, and what its worker still reports is CANCELED', async () => {
+  test('a canceled run can be retried after its end, and a late report gives CANCELED', async () => {
     const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7(), tagged(1)))
     const heard = await started(TIMES)
     const silent = await started(TIMES, 'silent')

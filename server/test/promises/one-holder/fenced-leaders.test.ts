@@ -11,7 +11,7 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine, sql, unique } from '../../../src/testing/store/store.ts'
 
-/** Hazard 15: a leader of the past that waits, or was paused, must not write once another one leads. */
+/** Hazard 15: a former leader that waited or was paused must not write after another node leads. */
 
 const REVIEW: Omit<ReviewItem, 'nowMs'> = {
   evenMs: Number.MAX_SAFE_INTEGER,
@@ -27,14 +27,14 @@ const expire = (term: Term, waiting: readonly PendingExpiry[]) =>
   )
 
 eachEngine(({ store }) => {
-  test('whatever a leader would write, with a term that is over it changes nothing', async () => {
+  test('no write of a leader whose term is over changes anything', async () => {
     const scene = new Scene(store())
     const old = await seize(store())
     const confirmed = await scene.running()
     await scene.age(61_000)
     const { waiting } = await store().write(review(old))
     expect(waiting).toMatchObject([{ runId: confirmed.runId }])
-    // Something for each of its writes: to orphan, to give up, to confirm, to halt, to end.
+    // The runs give each write something to do: orphan, give up, confirm, halt and end.
     await scene.submitted()
     await scene.leased()
     await scene.submitted()
@@ -59,7 +59,7 @@ eachEngine(({ store }) => {
       expect(await everything()).toEqual(before)
     }
 
-    // The same with the term that holds: all of it is done.
+    // With the current term all of this is done.
     expect(await store().write(review(current))).toMatchObject({
       queues: [scene.queue],
       ended: [{ jobId: often.jobId, state: 'FAILED' }],
@@ -71,7 +71,7 @@ eachEngine(({ store }) => {
   })
 })
 
-describe('by hand, on PostgreSQL', () => {
+describe('forced interleavings on PostgreSQL', () => {
   const nodes = twoNodes()
   let client: pg.Client
   beforeAll(async () => {
@@ -89,14 +89,14 @@ describe('by hand, on PostgreSQL', () => {
     await gate.open()
   }
 
-  /** A leader's write to this run, as a statement that waits for the row instead of passing over it. */
+  /** A leader's write to this run, as a statement that waits for the row lock instead of skipping the row. */
   const FENCED = `${LED}, c AS MATERIALIZED (
       SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $3 FOR UPDATE OF r)
     UPDATE ichido.runs r SET priority = 77 FROM c WHERE r.id = c.id RETURNING r.id`
   const OBVIOUS = `UPDATE ichido.runs SET priority = 77 WHERE id = $3
     AND EXISTS (SELECT 1 FROM ichido.leadership WHERE epoch = $1 AND holder = $2) RETURNING id`
 
-  /** The write waits for a row; meanwhile another node tries to lead; then the row is free. In which order did they commit? */
+  /** The write waits for a row lock while another node tries to lead. Returns which of the two committed first. */
   async function interleave(text: string): Promise<{ wrote: boolean; ledBefore: boolean }> {
     const scene = new Scene(nodes.a())
     const { runId } = await scene.running()
@@ -109,7 +109,7 @@ describe('by hand, on PostgreSQL', () => {
     const wrote = writing.then((rows) => rows.length > 0 && order.push('write') > 0)
     await someoneWaits()
     const taking = takeover().then(({ held }) => held && order.push('takeover') > 0)
-    // A takeover that does not wait for the write is through before it.
+    // A takeover that does not wait for the write commits before it.
     await Promise.race([taking, twoWait()])
     await client.query('COMMIT')
     return { wrote: await wrote, ledBefore: (await taking) && order[0] === 'takeover' }
@@ -123,15 +123,15 @@ describe('by hand, on PostgreSQL', () => {
     }
   }
 
-  test('the obvious guard writes after another one leads; this is what the fence is for', async () => {
+  test('without the fence, a former leader writes after another node leads', async () => {
     expect(await interleave(OBVIOUS)).toEqual({ wrote: true, ledBefore: true })
   })
 
-  test('a fenced write that waits holds off the takeover until it is done', async () => {
+  test('a fenced write that waits delays the takeover until it has committed', async () => {
     expect(await interleave(FENCED)).toEqual({ wrote: true, ledBefore: false })
   })
 
-  test('a write that meets a takeover waits for it, and then changes nothing', async () => {
+  test('a write that races with a takeover waits for it and changes nothing', async () => {
     const scene = new Scene(nodes.a())
     const { runId } = await scene.running()
     await scene.age(61_000)
@@ -143,7 +143,7 @@ describe('by hand, on PostgreSQL', () => {
     expect(await scene.run(runId)).toMatchObject({ continuation_state: 'NONE' })
   })
 
-  test('a review that has begun is whole before another one leads', async () => {
+  test('a review that has begun commits before another node leads', async () => {
     const scene = new Scene(nodes.a())
     const { runId } = await scene.running()
     await scene.age(61_000)
@@ -154,7 +154,7 @@ describe('by hand, on PostgreSQL', () => {
     expect(await scene.run(runId)).toMatchObject({ continuation_state: 'CONFIRMING' })
   })
 
-  test('a leader that is stopped in the middle of its write is thrown out, and another one leads within ten seconds', async () => {
+  test('a leader that is stopped during a write is disconnected and replaced within 10 s', async () => {
     const scene = new Scene(nodes.a())
     const { runId } = await scene.running()
     const term = await seize(nodes.a())

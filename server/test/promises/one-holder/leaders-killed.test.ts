@@ -11,8 +11,8 @@ import { only, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
 /**
- * Real processes on PostgreSQL: whatever happens to the leader, another one leads soon, and nothing is done twice. The tests
- * go on from one another, so that one run lives through all of it.
+ * Real processes on PostgreSQL: whatever happens to the leader, another node leads soon, and nothing is done twice.
+ * Each test continues from the one before, so that one run lives through all of them.
  */
 
 const TIMES = {
@@ -21,7 +21,7 @@ const TIMES = {
 }
 const BEAT_MS = 500
 const LONG_MS = 4_000
-/** By which a test may hear of a new leader. */
+/** A test may learn this much later of a new leader. */
 const LATE_MS = 3_000
 
 describe('the leader', () => {
@@ -31,7 +31,7 @@ describe('the leader', () => {
   let leader: NodeProcess
   let epoch = 2
   const started: NodeProcess[] = []
-  /** The run that goes on all the while, and the heartbeats of its worker. */
+  /** A run that lasts for the whole file, and the heartbeats of its worker. */
   let lasting: { scene: Scene; lease: Leased; beating: NodeJS.Timeout; refused: string[] }
 
   beforeAll(async () => {
@@ -70,7 +70,7 @@ describe('the leader', () => {
     leader = next
   }
 
-  /** So many runs whose worker is never heard of again. */
+  /** Starts `count` runs whose worker never sends a heartbeat. */
   async function abandoned(scene: Scene, count: number, continuation_seconds = 1): Promise<Leased[]> {
     const leases: Leased[] = []
     for (let i = 0; i < count; i++) leases.push(await scene.running({ policy: { ...TIMES, continuation_seconds } }))
@@ -79,13 +79,13 @@ describe('the leader', () => {
 
   async function expectReapedOnce(scene: Scene, leases: readonly Leased[]): Promise<void> {
     for (const { jobId } of leases) {
-      await until('the run to be handed on', async () => (await scene.runs(jobId)).length > 1)
+      await until('the run to be retried', async () => (await scene.runs(jobId)).length > 1)
       expect(await scene.runs(jobId)).toMatchObject([{ state: 'TIMED_OUT' }, { state: 'PENDING', retry_count: 1 }])
       expect(await scene.events(jobId)).toHaveLength(4)
     }
   }
 
-  test('that stops is followed at once', async () => {
+  test('a leader that stops is replaced immediately', async () => {
     const next = await start()
     expect(next.standing).toEqual({ leads: false, epoch })
     const stopping = leader.end('SIGTERM')
@@ -93,7 +93,7 @@ describe('the leader', () => {
     await stopping
   })
 
-  test('that is killed is followed within ten seconds, and again', async () => {
+  test('a leader that is killed is replaced within ten seconds, twice', async () => {
     const scene = new Scene(store)
     const leases: Leased[] = []
     for (let kill = 0; kill < size(1, 20); kill++) {
@@ -105,7 +105,7 @@ describe('the leader', () => {
     await expectReapedOnce(scene, leases)
   })
 
-  /** An event of this run that is not committed: whoever is about to write it waits in the middle of its transaction. */
+  /** Inserts an event of this run without committing. A leader that writes the same event waits in its transaction. */
   async function obstruct({ runId, jobId }: Leased): Promise<void> {
     const [run] = await sql(store, 'SELECT last_event_n FROM ichido.runs WHERE id = $1', runId)
     const n = integer(run, 'last_event_n') + 1
@@ -117,24 +117,24 @@ describe('the leader', () => {
     )
   }
 
-  test('that is paused in the middle of a write is followed; when it goes on, that write changes nothing', async () => {
+  test('a leader that is paused during a write is replaced, and the write has no effect', async () => {
     const scene = new Scene(store)
     const next = await start()
     const paused = leader
     const leases = await abandoned(scene, 5, LONG_MS / 1000)
     await obstruct(only(leases.slice(0, 1)))
-    // The run has ended as far as it can tell; only the commit is missing.
+    // The leader has ended the run, and only the commit is missing.
     const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
       AND query LIKE 'INSERT INTO ichido.events%'`
-    await until('the leader to be in the middle of it', async () => (await sql(store, waits)).length)
+    await until('the leader to wait in its transaction', async () => (await sql(store, waits)).length)
     paused.signal('SIGSTOP')
     await client.query('ROLLBACK')
     await follow(next, 12_000)
     const ledAtMs = await store.read(readClock())
 
-    // While the new one still waits for the workers itself, the old one tries again to end their runs.
+    // While the new leader still waits for the workers, the old leader tries again to end their runs.
     paused.signal('SIGCONT')
-    // It first finds that its own term has lapsed, and then, from the store, that another one leads.
+    // The old leader first finds that its own term has expired, and then reads from the store that another node leads.
     await until('the former leader to know', async () => paused.standing?.epoch === epoch)
     expect(paused.changes.at(-1)).toEqual({ leads: false, epoch })
     await paused.end('SIGTERM')
@@ -144,7 +144,7 @@ describe('the leader', () => {
     }
   })
 
-  test('has been another one three times: the run that went on all the while finishes on its first attempt', async () => {
+  test('after three changes of leader the lasting run finishes on its first attempt', async () => {
     const { scene, lease, beating, refused } = lasting
     clearInterval(beating)
     expect(epoch).toBeGreaterThanOrEqual(5)

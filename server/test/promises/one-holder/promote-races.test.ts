@@ -6,11 +6,11 @@ import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 import { byRunAt } from '../../../src/testing/store/tags.ts'
 
-/** Two nodes promote at once, or one node leads twice: neither waits for the other, nor speaks for it. */
+/** Two nodes promote at the same time, or one node leads twice: neither waits for the other or acts for it. */
 
 const nodes = twoNodes()
 
-test('runs that another node is promoting are left to it, and hold up no others', async () => {
+test('runs that another node is promoting are skipped and delay no other runs', async () => {
   const scene = new Scene(nodes.a())
   await scene.submitAll([scene.item({ delayMs: 60_000 }), scene.item({ delayMs: 61_000 })])
   await sql(nodes.a(), 'UPDATE ichido.runs SET run_at = run_at - 100000 WHERE user_id = $1', scene.userId)
@@ -19,7 +19,7 @@ test('runs that another node is promoting are left to it, and hold up no others'
   expect(await scene.lease({ max: 10 })).toHaveLength(2)
 })
 
-test('an older term of the same holder renews nothing', async () => {
+test('an older term of the same holder cannot be renewed', async () => {
   const node = nodes.a()
   const lead = async () => ({ holder: 'node', epoch: (await node.write(tryToLead('node', 60_000))).epoch })
   const [old, current] = [await lead(), await lead()]

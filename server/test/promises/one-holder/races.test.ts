@@ -12,13 +12,13 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { failed, finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Two commands on one run, from two nodes on PostgreSQL: exactly one wins, or the result is that of some order. */
+/** Two nodes on PostgreSQL run two commands on one run. Exactly one wins, or the result is that of one of the two orders. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
 
 describe('two reports on one run', () => {
-  test('the first that commits is recorded, the other is told so', async () => {
+  test('the first commit is recorded, and the second report is refused', async () => {
     const scene = newScene()
     const lease = await scene.running()
     const [a, b] = ['1', '2'].map((result) => finishBatch([scene.endItem(lease, finished({ result }))]))
@@ -30,7 +30,7 @@ describe('two reports on one run', () => {
     expect(await nodes.a().read(findResult(lease.jobId))).toMatchObject({ result: '1' })
   })
 
-  test('the same one twice is recorded once', async () => {
+  test('the same report, sent twice, is recorded once', async () => {
     const scene = newScene()
     const lease = await scene.running()
     const report = finishBatch([scene.endItem(lease, failed())])
@@ -39,8 +39,8 @@ describe('two reports on one run', () => {
   })
 })
 
-describe('cancel against a report', () => {
-  test('a finish that was first stands', async () => {
+describe('a cancel races with a report', () => {
+  test('a cancel after a finish is refused', async () => {
     const scene = newScene()
     const lease = await scene.running()
     expect(await nodes.meet(finishBatch([scene.endItem(lease, finished())]), cancelJob(lease.jobId))).toMatchObject([
@@ -49,21 +49,18 @@ describe('cancel against a report', () => {
     ])
   })
 
-  test.each(['finish', 'fail'] as const)(
-    'a %s that comes after the wish to cancel ends the run CANCELED',
-    async (verb) => {
-      const scene = newScene()
-      const lease = await scene.running()
-      const report = finishBatch([scene.endItem(lease, verb === 'finish' ? finished() : failed())])
-      expect(await nodes.meet(cancelJob(lease.jobId), report)).toMatchObject([
-        { kind: 'requested' },
-        [{ state: 'CANCELED' }],
-      ])
-      expect(await scene.runs(lease.jobId)).toHaveLength(1)
-    },
-  )
+  test.each(['finish', 'fail'] as const)('a %s after a cancel request ends the run CANCELED', async (verb) => {
+    const scene = newScene()
+    const lease = await scene.running()
+    const report = finishBatch([scene.endItem(lease, verb === 'finish' ? finished() : failed())])
+    expect(await nodes.meet(cancelJob(lease.jobId), report)).toMatchObject([
+      { kind: 'requested' },
+      [{ state: 'CANCELED' }],
+    ])
+    expect(await scene.runs(lease.jobId)).toHaveLength(1)
+  })
 
-  test('a failure that makes the next run at the same time: the next run is canceled', async () => {
+  test('if a failure creates the next run first, the cancel cancels that run', async () => {
     const scene = newScene()
     const lease = await scene.running()
     const report = finishBatch([scene.endItem(lease, failed())])
@@ -75,8 +72,8 @@ describe('cancel against a report', () => {
   })
 })
 
-describe('heartbeat against finish', () => {
-  test('a finish that was first ends the lease', async () => {
+describe('a heartbeat races with a finish', () => {
+  test('a heartbeat after a finish is refused', async () => {
     const scene = newScene()
     const lease = await scene.running()
     const [report, beat] = [
@@ -100,8 +97,8 @@ describe('heartbeat against finish', () => {
   })
 })
 
-describe('two leases', () => {
-  test('one run goes to one of two nodes', async () => {
+describe('two leases race', () => {
+  test('a run goes to only one of two nodes', async () => {
     const scene = newScene()
     await scene.submitted()
     const lease = (workerId: string) => leasesFor([scene.leaseItem({ workerId })])
@@ -109,7 +106,7 @@ describe('two leases', () => {
     expect([only(a).length, only(b).length]).toEqual([1, 0])
   })
 
-  test('one poll that is asked on two nodes gets one answer', async () => {
+  test('the same poll on two nodes gets the same answer', async () => {
     const scene = newScene()
     for (let i = 0; i < 4; i++) await scene.submitted()
     const item = scene.leaseItem({ max: 2 })
@@ -118,7 +115,7 @@ describe('two leases', () => {
     expect(b).toEqual(a)
   })
 
-  test('a run that is being canceled is not leased, and one that is being leased can be canceled', async () => {
+  test('a run that is being canceled is not leased, and a leased run can be canceled', async () => {
     const scene = newScene()
     const first = await scene.submitted()
     expect(await nodes.meet(cancelJob(first), leasesFor([scene.leaseItem()]))).toEqual([{ kind: 'canceled' }, [[]]])
@@ -130,8 +127,8 @@ describe('two leases', () => {
   })
 })
 
-describe('start', () => {
-  test('against cancel: whoever comes second meets what the first left', async () => {
+describe('two commands race with a start', () => {
+  test('start and cancel: the second command sees the effect of the first', async () => {
     const scene = newScene()
     await scene.submitted()
     const a = await scene.leased()
@@ -147,7 +144,7 @@ describe('start', () => {
     ])
   })
 
-  test('by two processes of one worker: one of them runs', async () => {
+  test('if two processes of one worker start the same run, only one succeeds', async () => {
     const scene = newScene()
     await scene.submitted()
     const lease = await scene.leased()
@@ -159,7 +156,7 @@ describe('start', () => {
   })
 })
 
-test('two cancels: one cancels, one repeats, and the estimate is given back once', async () => {
+test('the second of two cancels is a duplicate, and the estimate is returned once', async () => {
   const scene = newScene()
   await scene.submitted({ estimatedCostMicros: toMicros(3) })
   const jobId = await scene.submitted({ estimatedCostMicros: toMicros(2) })
@@ -167,7 +164,7 @@ test('two cancels: one cancels, one repeats, and the estimate is given back once
   expect((await nodes.a().read(findQuota(scene.userId))).spentMicros).toBe(toMicros(3))
 })
 
-test('unforced, in numbers: every run has one outcome, one holder and one line of events', async () => {
+test('random interleaving: every run has one outcome, one holder and gapless events', async () => {
   const rounds = size(20, 1_000)
   for (let round = 0; round < rounds; round++) {
     const scene = newScene()

@@ -10,13 +10,13 @@ import { startBatch } from '../../../src/store/runs/start-runs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 
-/** Giving runs back, and queues with a limit, from two nodes on PostgreSQL at the same time. */
+/** Two nodes on PostgreSQL release runs and lease from limited queues at the same time. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
 
-describe('a release', () => {
-  test('and a result: whoever is first decides', async () => {
+describe('a release races with another command', () => {
+  test('release and result: the first commit decides', async () => {
     const scene = newScene()
     const a = await scene.running()
     const result = finishBatch([scene.endItem(a, finished())])
@@ -33,7 +33,7 @@ describe('a release', () => {
     expect(await scene.runs(b.jobId)).toHaveLength(1)
   })
 
-  test('twice at once is one release and one next run', async () => {
+  test('two simultaneous releases create one next run', async () => {
     const scene = newScene()
     const lease = await scene.running()
     const release = () => releaseBatch([scene.releaseItem(lease)])
@@ -41,7 +41,7 @@ describe('a release', () => {
     expect(await scene.runs(lease.jobId)).toHaveLength(2)
   })
 
-  test('and a wish to cancel: nothing is left to do, whoever is first', async () => {
+  test('release and cancel: the job is canceled, and no run is left to lease', async () => {
     const scene = newScene()
     for (const canceledFirst of [true, false]) {
       const lease = await scene.running()
@@ -52,7 +52,7 @@ describe('a release', () => {
     }
   })
 
-  test('and a start: a run that was given back does not start', async () => {
+  test('a released run does not start', async () => {
     const scene = newScene()
     await scene.submitted()
     const lease = await scene.leased()
@@ -61,7 +61,7 @@ describe('a release', () => {
     ).toMatchObject([[{ state: 'ORPHANED' }], [{ kind: 'refused', reason: 'LEASE_LOST' }]])
   })
 
-  test('and a lease of the same queue: the run has one holder', async () => {
+  test('release and lease of the same queue: the run has one holder', async () => {
     const scene = newScene()
     await scene.submitted()
     const lease = await scene.leased()
@@ -74,7 +74,7 @@ describe('a release', () => {
   })
 })
 
-test('the same chunk of a log from two nodes is stored once', async () => {
+test('the same log chunk from two nodes is stored once', async () => {
   const scene = newScene()
   const { runId, leaseId } = await scene.running()
   const chunks = [{ n: 0, stream: 'stdout' as const, text: 'once' }]
@@ -92,7 +92,7 @@ describe('hazard 2: a queue with a limit', () => {
     return scene
   }
 
-  test('the second of two nodes waits for the first and counts what it took', async () => {
+  test('the second of two nodes waits for the first and counts the leases of the first', async () => {
     const scene = await limited(3)
     await scene.submitAll(Array.from({ length: 9 }, () => scene.item()))
     const lease = (workerId: string) => leasesFor([scene.leaseItem({ workerId, max: 2 })])
@@ -100,7 +100,7 @@ describe('hazard 2: a queue with a limit', () => {
     expect([only(a).length, only(b).length]).toEqual([2, 1])
   })
 
-  test('unforced, in numbers: it is never passed, and always reached', async () => {
+  test('random interleaving: the limit is always reached and never exceeded', async () => {
     for (let round = 0; round < size(15, 400); round++) {
       const scene = await limited(5)
       await scene.submitAll(Array.from({ length: 20 }, () => scene.item()))

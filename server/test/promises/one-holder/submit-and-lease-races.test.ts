@@ -18,11 +18,11 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** A submission that is leased in the same statement by somebody who waits for it. */
+/** A submission that a waiting poll leases in the same statement (submit-and-lease). */
 
 const nodes = twoNodes()
 
-/** With a worker that can be revoked, and a user who is known: only such a one's submissions are plain. */
+/** A scene with a worker that can be revoked, and a known user: only submissions of known users are plain. */
 async function newScene(): Promise<Scene> {
   const scene = new Scene(nodes.a())
   const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
@@ -31,7 +31,7 @@ async function newScene(): Promise<Scene> {
   return scene
 }
 
-function offered(
+function submitAndLeaseFor(
   items: readonly SubmitItem[],
   polls: readonly LeaseItem[],
   from: Awaiting['from'] = null,
@@ -48,7 +48,7 @@ const NONE = { maxConcurrent: null, costLimitMicros: null, period: 'day' } as co
 const put = (scene: Scene, settings: Partial<QueueSettings>) =>
   nodes.b().write(putQueue(scene.queue, settings, { id: v7(), actor: 'op' }))
 
-describe('what it leaves behind is what a submit and a lease after it leave behind', () => {
+describe('submit-and-lease stores the same rows as a submit and then a lease', () => {
   const OF_THIS_RUN = ['id', 'job_id', 'lease_id', 'poll_id', 'fair_tag']
   const TIMES = ['run_at', 'created_at', 'assigned_at', 'started_at', 'lease_expires_at']
 
@@ -65,15 +65,23 @@ describe('what it leaves behind is what a submit and a lease after it leave behi
   }
 
   test.each<[string, Partial<LeaseItem>, Partial<SubmitItem>]>([
-    ['assigned', {}, {}],
-    ['started at once', { startId: 'start' }, {}],
-    ['with times of its own', { startId: 'start' }, { policy: { lease_ttl_seconds: 90, continuation_seconds: 7 } }],
-    ['with all that a worker is told', { kinds: [] }, { priority: 3, traceparent: 'trace', payload: '{"a":[1]}' }],
+    ['an assigned run', {}, {}],
+    ['an assigned and started run', { startId: 'start' }, {}],
+    [
+      'a run with its own lease TTL and continuation time',
+      { startId: 'start' },
+      { policy: { lease_ttl_seconds: 90, continuation_seconds: 7 } },
+    ],
+    [
+      'a run with priority, trace and payload',
+      { kinds: [] },
+      { priority: 3, traceparent: 'trace', payload: '{"a":[1]}' },
+    ],
   ])('%s', async (_, poll, job) => {
     const scene = await newScene()
     await put(scene, { leaseTtlSeconds: 33 })
     const item = scene.item({ ...job, key: 'k' })
-    const { outcomes, leases } = leased(await nodes.a().write(offered([item], [scene.leaseItem(poll)])))
+    const { outcomes, leases } = leased(await nodes.a().write(submitAndLeaseFor([item], [scene.leaseItem(poll)])))
     const lease = only(leases)
     expect(outcomes).toMatchObject([{ kind: 'created', jobId: item.jobId, due: false }])
 
@@ -91,19 +99,19 @@ describe('what it leaves behind is what a submit and a lease after it leave behi
     expect(await scene.finish(lease)).toMatchObject({ kind: 'recorded', state: 'SUCCEEDED' })
   })
 
-  test('several at once, to several polls', async () => {
+  test('several submissions go to several polls in one statement', async () => {
     const scene = await newScene()
     const items = Array.from({ length: 5 }, (_, i) => scene.item({ payload: String(i), fairTag: i }))
     const [first, second] = [scene.leaseItem({ max: 3 }), scene.leaseItem({ max: 2 })]
     const polls = [first, first, first, second, second]
-    const { leases } = leased(await nodes.a().write(offered(items, polls)))
+    const { leases } = leased(await nodes.a().write(submitAndLeaseFor(items, polls)))
     expect(leases.map(({ payload }) => payload)).toEqual(['0', '1', '2', '3', '4'])
     const [again, too] = await nodes.b().write(leasesFor([first, second]))
     expect([...(again ?? []), ...(too ?? [])]).toEqual(leases)
   })
 })
 
-describe('it is declined, and nothing is done,', () => {
+describe('submit-and-lease declines and changes nothing', () => {
   async function declined(command: Command<SubmitAndLeaseOutcome>, plain: boolean): Promise<void> {
     const count = `SELECT (SELECT count(*) FROM ichido.runs) AS runs, (SELECT count(*) FROM ichido.jobs) AS jobs,
       (SELECT count(*) FROM ichido.idempotency_keys) AS keys, (SELECT count(*) FROM ichido.events) AS events`
@@ -113,57 +121,57 @@ describe('it is declined, and nothing is done,', () => {
   }
 
   test.each<[string, Partial<QueueSettings>]>([
-    ['while the queue is paused', { paused: true }],
-    ['when the queue has a limit', { maxConcurrent: 5 }],
+    ['it declines while the queue is paused', { paused: true }],
+    ['it declines if the queue has a limit', { maxConcurrent: 5 }],
   ])('%s', async (_, settings) => {
     const scene = await newScene()
     await put(scene, settings)
-    await declined(offered([scene.item()], [scene.leaseItem()]), true)
+    await declined(submitAndLeaseFor([scene.item()], [scene.leaseItem()]), true)
   })
 
   test.each<[string, string[], string, boolean]>([
-    ['when another of its kind has waited longer', ['work'], 'work', false],
-    ['when another has waited longer that the poll asks for', ['rest', 'work'], 'rest', false],
-    ['when any other has waited longer, for one who asks for all', [], 'rest', false],
-    ['but not for what the poll does not ask for', ['work'], 'rest', true],
+    ['it declines if a run of the same kind has waited longer', ['work'], 'work', false],
+    ['it declines if a run of another kind of the poll has waited longer', ['rest', 'work'], 'rest', false],
+    ['it declines for a poll of all kinds if any run has waited longer', [], 'rest', false],
+    ['it does not decline for a run of a kind that the poll did not name', ['work'], 'rest', true],
   ])('%s', async (_, kinds, waiting, goes) => {
     const scene = await newScene()
     await scene.submitted({ kind: waiting })
-    const command = offered([scene.item({ priority: 9 })], [scene.leaseItem({ kinds })])
+    const command = submitAndLeaseFor([scene.item({ priority: 9 })], [scene.leaseItem({ kinds })])
     if (goes) expect(await nodes.a().write(command)).toMatchObject({ leases: [{ priority: 9 }] })
     else await declined(command, true)
   })
 
-  test('when something waits behind the place that is given; what lies before it is left to the next full look', async () => {
+  test('it declines for a run behind the given place, and ignores runs before that place', async () => {
     const scene = await newScene()
     await scene.submitted({ fairTag: 100 })
-    const from = (fairTag: number) => offered([scene.item()], [scene.leaseItem()], { priority: 0, fairTag })
+    const from = (fairTag: number) => submitAndLeaseFor([scene.item()], [scene.leaseItem()], { priority: 0, fairTag })
     expect(await nodes.a().write(from(101))).toMatchObject({ leases: [{ attempt: 1 }] })
     await declined(from(100), true)
   })
 
-  test('when the worker was revoked', async () => {
+  test('it declines if the worker was revoked', async () => {
     const scene = await newScene()
     await nodes.b().write(revokeWorker(scene.workerId, 'ann', v7()))
-    await declined(offered([scene.item()], [scene.leaseItem()]), true)
+    await declined(submitAndLeaseFor([scene.item()], [scene.leaseItem()]), true)
   })
 
-  test('when the poll was answered before', async () => {
+  test('it declines if the poll was answered before', async () => {
     const scene = await newScene()
     await scene.submitted()
     const poll = scene.leaseItem()
     await nodes.b().write(leasesFor([poll]))
-    await declined(offered([scene.item()], [poll]), true)
+    await declined(submitAndLeaseFor([scene.item()], [poll]), true)
   })
 
-  test('when the key was used, when it is not due yet, and when its user has a limit or is not known', async () => {
+  test('it declines for a used key, a delay, a limited user and an unknown user', async () => {
     const scene = await newScene()
     await scene.cancel(await scene.submitted({ key: 'k' }))
-    await declined(offered([scene.item({ key: 'k' })], [scene.leaseItem()]), false)
-    await declined(offered([scene.item({ delayMs: 60_000 })], [scene.leaseItem()]), false)
-    await declined(offered([scene.item({ userId: v7() })], [scene.leaseItem()]), false)
+    await declined(submitAndLeaseFor([scene.item({ key: 'k' })], [scene.leaseItem()]), false)
+    await declined(submitAndLeaseFor([scene.item({ delayMs: 60_000 })], [scene.leaseItem()]), false)
+    await declined(submitAndLeaseFor([scene.item({ userId: v7() })], [scene.leaseItem()]), false)
     await nodes.b().write(setQuota(scene.userId, { ...NONE, maxConcurrent: 1 }))
-    await declined(offered([scene.item()], [scene.leaseItem()]), false)
+    await declined(submitAndLeaseFor([scene.item()], [scene.leaseItem()]), false)
   })
 
   test.each<[string, (scene: Scene) => [string, string], boolean]>([
@@ -171,7 +179,7 @@ describe('it is declined, and nothing is done,', () => {
     ['its user', ({ userId }) => ['SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE', userId], false],
     ['its poll', () => ['SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', 'poll'], true],
     ['its key', ({ userId }) => [KEY, userId], false],
-  ])('instead of waiting for who holds %s', async (_, held, plain) => {
+  ])('it declines instead of waiting for a lock on %s', async (_, held, plain) => {
     const scene = await newScene()
     const client = new pg.Client(nodes.url())
     await client.connect()
@@ -180,7 +188,7 @@ describe('it is declined, and nothing is done,', () => {
       const poll = scene.leaseItem()
       const [text, name] = held(scene)
       await client.query(text, [name === 'poll' ? JSON.stringify([poll.workerId, poll.pollId]) : name])
-      await declined(offered([scene.item({ key: 'k' })], [poll]), plain)
+      await declined(submitAndLeaseFor([scene.item({ key: 'k' })], [poll]), plain)
     } finally {
       await client.end()
     }
@@ -191,52 +199,52 @@ const KEY = `INSERT INTO ichido.idempotency_keys (idempotency_key, user_id, oper
     response_status, response_body, created_at, expires_at)
   VALUES ('k', $1, 'submit', 'hash', 1, gen_random_uuid(), 201, '', 0, 0)`
 
-describe('it meets', () => {
-  test('a revocation, which fences what was leased before', async () => {
+describe('submit-and-lease races with another command', () => {
+  test('a later revocation fences the lease', async () => {
     const scene = await newScene()
-    const command = offered([scene.item()], [scene.leaseItem()])
+    const command = submitAndLeaseFor([scene.item()], [scene.leaseItem()])
     const [submitted, revoked] = await nodes.meet(command, revokeWorker(scene.workerId, 'ann', v7()))
     expect(submitted).toMatchObject({ leases: [{ attempt: 1 }] })
     expect(revoked).toMatchObject({ kind: 'revoked', leases: 1 })
   })
 
-  test('a revocation that was first, and is not waited for', async () => {
+  test('an earlier revocation is not waited for', async () => {
     const scene = await newScene()
-    const command = offered([scene.item()], [scene.leaseItem()])
+    const command = submitAndLeaseFor([scene.item()], [scene.leaseItem()])
     const [, submitted] = await nodes.meet(revokeWorker(scene.workerId, 'ann', v7()), command)
     expect(submitted).toEqual({ kind: 'declined', plain: true })
   })
 
-  test('its own poll, asked again on another node: that waits, and gets the same lease when it is asked once more', async () => {
+  test('the same poll on another node gets the same lease', async () => {
     const scene = await newScene()
     const poll = scene.leaseItem()
     const gate = await nodes.gate()
-    const submitting = nodes.a().write(gate.hold(offered([scene.item()], [poll])))
+    const submitting = nodes.a().write(gate.hold(submitAndLeaseFor([scene.item()], [poll])))
     await gate.reached()
     const asking = nodes.b().write(leasesFor([poll]))
     await gate.open()
     const { leases } = leased(await submitting)
     expect([[], leases]).toContainEqual(only(await asking))
-    // Asked again, it is kept for longer.
+    // The repeated poll also extends the lease.
     const kept = leases.map((lease) => ({ ...lease, leaseExpiresAtMs: expect.any(Number) }))
     expect(await nodes.b().write(leasesFor([poll]))).toEqual([kept])
   })
 
-  test('its own poll, which is being answered on another node', async () => {
+  test('it declines while another node answers its poll', async () => {
     const scene = await newScene()
     const poll = scene.leaseItem()
     await scene.submitted()
-    const [answer, submitted] = await nodes.meet(leasesFor([poll]), offered([scene.item()], [poll]))
+    const [answer, submitted] = await nodes.meet(leasesFor([poll]), submitAndLeaseFor([scene.item()], [poll]))
     expect(answer).toMatchObject([[{ attempt: 1 }]])
     expect(submitted).toEqual({ kind: 'declined', plain: true })
   })
 
-  test('another submission with the same key: one job, one lease', async () => {
+  test('two submissions with the same key create one job and one lease', async () => {
     for (let round = 0; round < size(20, 500); round++) {
       const scene = await newScene()
       const items = [scene.item({ key: 'k' }), scene.item({ key: 'k' })]
       const found = await Promise.all(
-        items.map((item, i) => (i === 0 ? nodes.a() : nodes.b()).write(offered([item], [scene.leaseItem()]))),
+        items.map((item, i) => (i === 0 ? nodes.a() : nodes.b()).write(submitAndLeaseFor([item], [scene.leaseItem()]))),
       )
       expect(found.map(({ kind }) => kind).sort()).toEqual(['declined', 'leased'])
       const jobs = await sql(nodes.a(), `SELECT DISTINCT job_id FROM ichido.runs WHERE queue = $1`, scene.queue)
@@ -244,29 +252,29 @@ describe('it meets', () => {
     }
   })
 
-  test('a limit for its user, which waits for it, or keeps it out', async () => {
+  test('a new limit of its user waits for the statement, or makes it decline', async () => {
     const scene = await newScene()
     const limit = setQuota(scene.userId, { ...NONE, maxConcurrent: 1 })
-    const command = () => offered([scene.item()], [scene.leaseItem()])
+    const command = () => submitAndLeaseFor([scene.item()], [scene.leaseItem()])
     expect(await nodes.meet(command(), limit)).toMatchObject([{ kind: 'leased' }, undefined])
     expect(await scene.submit()).toMatchObject({ kind: 'refused' })
     const other = await newScene()
     const [, submitted] = await nodes.meet(
       setQuota(other.userId, { ...NONE, maxConcurrent: 0 }),
-      offered([other.item()], [other.leaseItem()]),
+      submitAndLeaseFor([other.item()], [other.leaseItem()]),
     )
     expect(submitted).toEqual({ kind: 'declined', plain: false })
   })
 
-  test('the revocation of a worker that waits on both nodes: no lease is left behind', async () => {
+  test('revoking a worker that waits on both nodes leaves no lease behind', async () => {
     for (let round = 0; round < size(5, 100); round++) {
       const scene = await newScene()
       let revoked = false
       const submit = async (node: ReturnType<typeof nodes.a>) => {
-        while (!revoked) await node.write(offered([scene.item()], [scene.leaseItem({ startId: 'start' })]))
+        while (!revoked) await node.write(submitAndLeaseFor([scene.item()], [scene.leaseItem({ startId: 'start' })]))
       }
       const end = async () => {
-        await nodes.b().write(offered([scene.item()], [scene.leaseItem()]))
+        await nodes.b().write(submitAndLeaseFor([scene.item()], [scene.leaseItem()]))
         await nodes.a().write(revokeWorker(scene.workerId, 'ann', v7()))
         revoked = true
       }

@@ -10,7 +10,7 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, unique } from '../../../src/testing/store/store.ts'
 
-/** Two commands on one worker, from two nodes on PostgreSQL: the result is that of some order, and revoked is for good. */
+/** Two nodes on PostgreSQL run two commands on one worker. The result is that of one order, and a revocation is final. */
 
 const nodes = twoNodes()
 const HOUR_MS = 3_600_000
@@ -39,7 +39,7 @@ function registerItem(enrollHash: string, changes: Partial<RegisterItem> = {}): 
   }
 }
 
-/** A registered worker with a queue of its own. */
+/** A registered worker with its own queue. */
 async function newScene(): Promise<Scene & { tokenHash: string }> {
   const item = registerItem(await enrolled())
   await nodes.a().write(registerWorker(item))
@@ -53,7 +53,7 @@ const liveLeases = ({ workerId }: Scene) =>
   sql(nodes.a(), 'SELECT id FROM ichido.runs WHERE assigned_worker_id = $1 AND lease_id IS NOT NULL', workerId)
 
 describe('two registrations with one enroll token', () => {
-  test('the first that commits is the worker', async () => {
+  test('the first registration that commits creates the worker', async () => {
     const enrollHash = await enrolled()
     const [first, second] = [registerItem(enrollHash), registerItem(enrollHash)]
     expect(await nodes.meet(registerWorker(first), registerWorker(second))).toMatchObject([
@@ -67,7 +67,7 @@ describe('two registrations with one enroll token', () => {
     expect(await nodes.a().read(findWorkerToken(second.tokenHash))).toBeNull()
   })
 
-  test('the same registration, sent twice, is one worker with two tokens', async () => {
+  test('the same registration, sent twice, creates one worker with two tokens', async () => {
     const enrollHash = await enrolled()
     const first = registerItem(enrollHash)
     const again = registerItem(enrollHash, { registerHash: first.registerHash })
@@ -79,8 +79,8 @@ describe('two registrations with one enroll token', () => {
   })
 })
 
-describe('revoke against a lease', () => {
-  test.each([[['work']], [[]]])('what was leased first is fenced: kinds %j', async (kinds) => {
+describe('a revocation races with a lease', () => {
+  test.each([[['work']], [[]]])('a lease that commits first is fenced: kinds %j', async (kinds) => {
     const scene = await newScene()
     await scene.submitted()
     const [leases, revoked] = await nodes.meet(leasesFor([scene.leaseItem({ kinds })]), revoke(scene))
@@ -89,7 +89,7 @@ describe('revoke against a lease', () => {
     expect(await liveLeases(scene)).toEqual([])
   })
 
-  test('a worker that was revoked first leases nothing', async () => {
+  test('a worker that was revoked first gets no lease', async () => {
     const scene = await newScene()
     const jobId = await scene.submitted()
     const [revoked, leases] = await nodes.meet(revoke(scene), leasesFor([scene.leaseItem()]))
@@ -98,7 +98,7 @@ describe('revoke against a lease', () => {
     expect(await scene.state(jobId)).toBe('PENDING')
   })
 
-  test('polls of both nodes while it is revoked leave no lease behind', async () => {
+  test('polls on both nodes during the revocation leave no lease behind', async () => {
     for (let round = 0; round < size(5, 100); round++) {
       const scene = await newScene()
       await scene.submitAll(Array.from({ length: 40 }, () => scene.item()))
@@ -119,8 +119,8 @@ describe('revoke against a lease', () => {
   })
 })
 
-describe('revoke against what the worker does with its lease', () => {
-  test('a finish that was first stands', async () => {
+describe("a revocation races with a worker's calls on its lease", () => {
+  test('a finish that commits first is recorded', async () => {
     const scene = await newScene()
     const lease = await scene.running()
     expect(await nodes.meet(finishBatch([scene.endItem(lease, finished())]), revoke(scene))).toMatchObject([
@@ -129,7 +129,7 @@ describe('revoke against what the worker does with its lease', () => {
     ])
   })
 
-  test('a finish that comes after is refused, and changes nothing', async () => {
+  test('a finish after the revocation is refused and changes nothing', async () => {
     const scene = await newScene()
     const lease = await scene.running()
     expect(await nodes.meet(revoke(scene), finishBatch([scene.endItem(lease, finished())]))).toMatchObject([
@@ -139,7 +139,7 @@ describe('revoke against what the worker does with its lease', () => {
     expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', continuation_state: 'CONFIRMING' })
   })
 
-  test('a start that was first: the run is kept for the continuation time', async () => {
+  test('after a start that commits first, the run waits for the continuation time', async () => {
     const scene = await newScene()
     await scene.submitted()
     const lease = await scene.leased()
@@ -150,7 +150,7 @@ describe('revoke against what the worker does with its lease', () => {
     expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', continuation_state: 'CONFIRMING' })
   })
 
-  test('a start that comes after does not start', async () => {
+  test('a start after the revocation is refused', async () => {
     const scene = await newScene()
     await scene.submitted()
     const lease = await scene.leased()
@@ -172,7 +172,7 @@ describe('revoke against what the worker does with its lease', () => {
   })
 })
 
-describe('revoke against tokens', () => {
+describe("a revocation races with the worker's tokens", () => {
   const renew = (scene: Scene & { tokenHash: string }, newTokenHash: string) =>
     renewToken({ workerId: scene.workerId, tokenHash: scene.tokenHash, newTokenHash, ttlMs: HOUR_MS, keepMs: HOUR_MS })
 
@@ -185,13 +185,13 @@ describe('revoke against tokens', () => {
     for (const token of await tokensOf(scene)) expect(token.revoked_at).not.toBeNull()
   })
 
-  test('a revoked worker renews nothing', async () => {
+  test('a revoked worker cannot renew a token', async () => {
     const scene = await newScene()
     expect(await nodes.meet(revoke(scene), renew(scene, unique('new')))).toMatchObject([{ tokens: 1 }, null])
     expect(await tokensOf(scene)).toHaveLength(1)
   })
 
-  test('a renewed token that is first used meanwhile', async () => {
+  test('a renewed token is revoked, even while it is used for the first time', async () => {
     const scene = await newScene()
     const fresh = unique('new')
     await nodes.a().write(renew(scene, fresh))
@@ -199,7 +199,7 @@ describe('revoke against tokens', () => {
     expect(await nodes.b().read(findWorkerToken(fresh))).toMatchObject({ state: 'revoked', fresh: false })
   })
 
-  test.each(['first', 'after'] as const)('registering anew that comes %s makes no token that works', async (order) => {
+  test.each(['first', 'after'] as const)('registering again, which comes %s, creates no valid token', async (order) => {
     const scene = await newScene()
     const { workerId, tokenHash } = scene
     const item = registerItem(await enrolled(), { claim: { workerId, tokenHash } })
@@ -215,7 +215,7 @@ describe('revoke against tokens', () => {
     expect(token?.state ?? 'none').toBe(order === 'first' ? 'revoked' : 'none')
   })
 
-  test('two at once: one of them did it', async () => {
+  test('only the first of two revocations takes effect', async () => {
     const scene = await newScene()
     await scene.running()
     const [first, second] = await nodes.meet(revoke(scene), revoke(scene))
@@ -226,8 +226,8 @@ describe('revoke against tokens', () => {
   })
 })
 
-describe('being seen waits for nobody', () => {
-  test('a worker that is being revoked is passed over', async () => {
+describe('noting when a worker was last seen waits for no lock', () => {
+  test('a worker that is being revoked is skipped', async () => {
     const [scene, other] = [await newScene(), await newScene()]
     await sql(nodes.a(), 'UPDATE ichido.workers SET last_seen_at = 1')
     const signs = [scene.workerId, other.workerId].sort().map((workerId) => ({ workerId, agoMs: 0 }))
@@ -236,7 +236,7 @@ describe('being seen waits for nobody', () => {
     expect(await sql(nodes.a(), text)).toEqual([{ worker_id: other.workerId }])
   })
 
-  test('a worker that leases is noted meanwhile', async () => {
+  test('a worker that is leasing is noted', async () => {
     const scene = await newScene()
     await scene.submitted()
     await sql(nodes.a(), 'UPDATE ichido.workers SET last_seen_at = 1')

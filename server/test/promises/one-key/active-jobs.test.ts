@@ -6,11 +6,11 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { removeKeys } from '../../../src/testing/store/retention.ts'
 import { failed, finished, KEY_TTL_MS, Scene } from '../../../src/testing/store/scene.ts'
 
-/** Hazard 12: a key is never removed while its job has not ended, however close the end is. */
+/** Hazard 12: a key is never removed before its job has ended, however close the end is. */
 
 const nodes = twoNodes()
 
-/** A running job whose key's time is up. */
+/** A running job whose key has expired. */
 async function overdue() {
   const scene = new Scene(nodes.a())
   const lease = await scene.running({ key: 'k' })
@@ -18,8 +18,8 @@ async function overdue() {
   return { scene, lease, keys: () => nodes.a().read(findKeys('k', scene.userId)) }
 }
 
-describe('retention against the end of a run', () => {
-  test('that has not committed: the key stays, and the next look removes it', async () => {
+describe('retention of keys races with the end of a run', () => {
+  test('a key stays until the end of the run has committed, and is then removed', async () => {
     const { scene, lease, keys } = await overdue()
     const gate = await nodes.gate()
     const finishing = nodes.a().write(gate.hold(finishBatch([scene.endItem(lease, finished())])))
@@ -31,10 +31,10 @@ describe('retention against the end of a run', () => {
     expect(await nodes.b().write(removeKeys(1_000))).toBe(1)
   })
 
-  test('that makes the next run: at no moment is the key anybody else’s to take', async () => {
+  test('while a failure creates the next run, the key is never free', async () => {
     const { scene, lease, keys } = await overdue()
     const gate = await nodes.gate()
-    // Held between the two statements that make the old run not the latest and the next one be there.
+    // The gate holds the command after the old run is no longer the latest one and before the next run exists.
     const failing = nodes.a().write(gate.hold(finishBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
     await gate.reached()
     expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
@@ -45,7 +45,7 @@ describe('retention against the end of a run', () => {
     expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId: lease.jobId })
   })
 
-  test('unforced, in numbers: no key of a job that goes on is lost', async () => {
+  test('random interleaving: the key of a job that continues is never removed', async () => {
     for (let round = 0; round < size(25, 500); round++) {
       const { scene, lease, keys } = await overdue()
       const goesOn = round % 2 === 0
@@ -62,7 +62,7 @@ describe('retention against the end of a run', () => {
   })
 })
 
-test('a parked dead letter has ended: its key may make another job', async () => {
+test('a dead letter has ended, so its expired key can create another job', async () => {
   const scene = new Scene(nodes.a())
   const lease = await scene.running({ key: 'k', policy: { max_attempts: 1 } })
   expect(await scene.fail(lease)).toMatchObject({ dead: true })

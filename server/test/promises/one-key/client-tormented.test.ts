@@ -11,9 +11,9 @@ import { ENGINES } from '../../../src/testing/services/services.ts'
 const SUBMITS = size(150, 2_000)
 const AT_ONCE = 25
 const SEED = 20_31
-/** The client's seconds: what waits for one waits for ten milliseconds. */
+/** Speeds up the client's timers: a second takes ten milliseconds. */
 const HASTE = 100
-/** When a try is given up, which only one that hangs needs: a busy machine answers the others by then. */
+/** The timeout of a try. Only a hanging try needs it: even a busy machine answers the others earlier. */
 const TRY_MS = 5_000
 
 describe.each(full ? ENGINES : (['sqlite'] as const))('%s', (engine) => {
@@ -35,7 +35,7 @@ describe.each(full ? ENGINES : (['sqlite'] as const))('%s', (engine) => {
     return Number(line?.slice(series.length + 1) ?? 0)
   }
 
-  test(`${SUBMITS} submits through a network that drops, delays, duplicates and resets: as many jobs`, async () => {
+  test(`${SUBMITS} submits over a network that fails in many ways create as many jobs`, async () => {
     const retries: unknown[] = []
     const client = new Client(
       httpTransport({
@@ -52,7 +52,7 @@ describe.each(full ? ENGINES : (['sqlite'] as const))('%s', (engine) => {
     const left = Array.from({ length: SUBMITS }, (_, n) => n)
     const submitAll = async () => {
       for (let n = left.pop(); n !== undefined; n = left.pop()) {
-        // The same payload each time: only the keys tell one wish from another.
+        // The payload is always the same, so only the keys distinguish the submissions.
         const job = await client.submit('tormented', null, n % 2 === 0 ? {} : { key: `given-${n}` })
         ids.push(job.id)
         if (job.replayed) replays++

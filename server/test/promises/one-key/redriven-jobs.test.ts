@@ -12,20 +12,20 @@ import { KEY_TTL_MS, renderForTest, Scene } from '../../../src/testing/store/sce
 import { sql } from '../../../src/testing/store/store.ts'
 import { byClock } from '../../../src/testing/store/tags.ts'
 
-/** Hazard 12: a dead letter, its key makes another job, and somebody redrives the first: two live jobs for one key. */
+/** Hazard 12: the key of a dead letter creates another job, then the dead letter is redriven: two live jobs for one key. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
 
-/** Users without limits are not locked against each other: there the key's own row decides. */
-describe.each([null, 9])('a dead letter whose key has expired, of a user whose limit is %s', (maxConcurrent) => {
+/** Users without limits are not locked against each other. For them the row of the key decides. */
+describe.each([null, 9])('a dead letter with an expired key, of a user with limit %s', (maxConcurrent) => {
   async function dead() {
     const scene = newScene()
     await nodes.a().write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
     return { scene, jobId: await makeOneDead(scene, { key: 'k' }) }
   }
 
-  test('that sequence, and the end of it: the first job is redriven when the second and its key have gone', async () => {
+  test('a dead letter is not redriven until the newer job and its key are gone', async () => {
     const { scene, jobId } = await dead()
     await scene.age(KEY_TTL_MS + 1)
     await nodes.b().write(removeKeys(1_000))
@@ -38,7 +38,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
     expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId })
   })
 
-  test('is retried while its key, whose time is up, makes another job: one of them lives', async () => {
+  test('a retry and a submit with the expired key create only one live job', async () => {
     const { scene, jobId } = await dead()
     await scene.age(KEY_TTL_MS + 1)
     const item = scene.item({ key: 'k' })
@@ -55,7 +55,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
     ])
   })
 
-  test('is retried while its key is being removed, or the other way round: the key is its own again', async () => {
+  test('a retry gets its key back while retention removes the key, in either order', async () => {
     for (const removalFirst of [true, false]) {
       const { scene, jobId } = await dead()
       await scene.age(KEY_TTL_MS + 1)
@@ -66,7 +66,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
     }
   })
 
-  test('whose removed key another submit is just taking', async () => {
+  test('a retry is refused while a submit takes the removed key', async () => {
     const { scene, jobId } = await dead()
     await scene.age(KEY_TTL_MS + 1)
     await nodes.a().write(removeKeys(1_000))
@@ -79,7 +79,7 @@ describe.each([null, 9])('a dead letter whose key has expired, of a user whose l
   })
 })
 
-/** What one step of a redrive of the user's dead letters comes to. */
+/** Runs one step of a redrive of the user's dead letters, and returns the retried jobs. */
 async function redriven(scene: Scene) {
   const { redrive, stepOf } = await marked(scene)
   return (await nodes.a().write(stepOf(redrive))).retried
@@ -97,7 +97,7 @@ async function marked(scene: Scene) {
   return { redrive, stepOf }
 }
 
-test('unforced, in numbers: retries, redrives, submits with the same key and retention: one live job for a key, one run at a time', async () => {
+test('random interleaving: one live job per key, and one run at a time', async () => {
   for (let round = 0; round < size(15, 300); round++) {
     const scene = newScene()
     const jobId = await makeOneDead(scene, { key: 'k' })

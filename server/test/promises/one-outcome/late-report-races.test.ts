@@ -13,7 +13,7 @@ import { failed, finished, type Holding, leasesFor, only, Scene } from '../../..
 import { sql } from '../../../src/testing/store/store.ts'
 import { byRunAt } from '../../../src/testing/store/tags.ts'
 
-/** A late report and whatever else may happen to the run that waits: the job has one holder and one outcome. */
+/** A late report races with another command on the next run. The job has one holder and one outcome. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
@@ -28,7 +28,7 @@ async function states(scene: Scene, { jobId }: { jobId: string }): Promise<unkno
   return runs.map((run) => run.state)
 }
 
-describe('a late result against the lease of the next run by another worker', () => {
+describe("a late result races with another worker's lease of the next run", () => {
   async function given() {
     const scene = newScene()
     const lease = await lapsedRun(scene)
@@ -36,13 +36,13 @@ describe('a late result against the lease of the next run by another worker', ()
     return { scene, lease, other: leasesFor([scene.leaseItem({ workerId: 'other', startId: 'other' })]) }
   }
 
-  test('the result was first: the other worker gets nothing', async () => {
+  test('if the result is first, the other worker gets no lease', async () => {
     const { scene, lease, other } = await given()
     expect(await nodes.meet(late(scene, lease), other)).toMatchObject([recorded, [[]]])
     expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
   })
 
-  test('the lease was first: the result is refused, and the other worker goes on', async () => {
+  test('if the lease is first, the result is refused and the other worker continues', async () => {
     const { scene, lease, other } = await given()
     const [[leases], outcome] = await nodes.meet(other, late(scene, lease))
     expect(outcome).toEqual({ kind: 'refused', reason: 'LEASE_LOST' })
@@ -51,8 +51,8 @@ describe('a late result against the lease of the next run by another worker', ()
   })
 })
 
-describe('a late result against a cancel', () => {
-  test('the result was first: there is nothing to cancel', async () => {
+describe('a late result races with a cancel', () => {
+  test('if the result is first, the cancel is refused', async () => {
     const scene = newScene()
     const lease = await lapsedRun(scene)
     expect(await nodes.meet(late(scene, lease), cancelJob(lease.jobId))).toMatchObject([
@@ -62,7 +62,7 @@ describe('a late result against a cancel', () => {
     expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
   })
 
-  test('the cancel was first: the result is refused', async () => {
+  test('if the cancel is first, the result is refused', async () => {
     const scene = newScene()
     const lease = await lapsedRun(scene)
     expect(await nodes.meet(cancelJob(lease.jobId), late(scene, lease))).toEqual([
@@ -73,8 +73,8 @@ describe('a late result against a cancel', () => {
   })
 })
 
-describe('two late reports', () => {
-  test('the same one twice is recorded once', async () => {
+describe('two late reports race', () => {
+  test('the same report, sent twice, is recorded once', async () => {
     const scene = newScene()
     const lease = await lapsedRun(scene)
     const same = await nodes.meet(late(scene, lease), late(scene, lease))
@@ -82,7 +82,7 @@ describe('two late reports', () => {
     expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
   })
 
-  test('a result and a failure: the second one is refused', async () => {
+  test('a failure after a result is refused', async () => {
     const scene = newScene()
     const lease = await lapsedRun(scene)
     expect(await nodes.meet(late(scene, lease), late(scene, lease, failed()))).toMatchObject([
@@ -93,7 +93,7 @@ describe('two late reports', () => {
   })
 })
 
-describe('a late result against the promotion of the next run', () => {
+describe('a late result races with the promotion of the next run', () => {
   const promote = promoteDue(100, byRunAt)
   async function due() {
     const scene = newScene()
@@ -102,7 +102,7 @@ describe('a late result against the promotion of the next run', () => {
     return { scene, lease }
   }
 
-  test('whichever is first, the result is recorded', async () => {
+  test('the result is recorded in either order', async () => {
     const first = await due()
     expect(await nodes.meet(late(first.scene, first.lease), promote)).toMatchObject([recorded, { count: 0 }])
     expect(await states(first.scene, first.lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
@@ -112,7 +112,7 @@ describe('a late result against the promotion of the next run', () => {
   })
 })
 
-test('a report that meets the leader giving its run up adopts the next run', async () => {
+test('a report that arrives while the leader ends its run adopts the next run', async () => {
   const scene = newScene()
   await register(scene)
   const lease = await scene.running({ policy: { continuation_seconds: 0 } })
@@ -132,7 +132,7 @@ test('a report that meets the leader giving its run up adopts the next run', asy
   expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
 })
 
-test('a late result against the revocation of its worker: whichever is first stands', async () => {
+test('a late result races with the revocation of its worker: the first commit decides', async () => {
   const revoke = ({ workerId }: Scene) => revokeWorker(workerId, 'ann', v7())
   const first = newScene()
   const lease = await lapsedRun(first)

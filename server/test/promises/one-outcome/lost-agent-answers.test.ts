@@ -17,7 +17,7 @@ const dropped = new Map<string, number>()
 beforeAll(async () => {
   server = await serve({ DATA_DIR: join(folder, 'data') })
   proxy = createServer((request, response) => {
-    // A poll may still wait when the server is ended.
+    // A poll may still wait when the test stops the server.
     void pass(request, response).catch(() => response.destroy())
   })
   async function pass(request: IncomingMessage, response: ServerResponse): Promise<unknown> {
@@ -30,7 +30,7 @@ beforeAll(async () => {
       body,
     })
     const text = await answer.text()
-    // Each call is carried out, and the answer to it lost the first time.
+    // The server processes each call, but its first answer is dropped.
     const call = `${request.url} ${body}`
     const times = dropped.get(call) ?? 0
     dropped.set(call, times + 1)
@@ -48,7 +48,7 @@ afterAll(async () => {
 })
 
 test.concurrent.each([
-  ['started by a call of their own', false],
+  ['started by a separate call', false],
   ['started by the call that leases them', true],
 ])('a proxy drops each answer once: runs %s stay at their first attempt', async (_, startAtOnce) => {
   const queue = `q-${startAtOnce}`

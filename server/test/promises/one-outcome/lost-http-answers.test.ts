@@ -7,7 +7,7 @@ import { registeredWorker, type WorkerCalls } from '../../../src/testing/http/wo
 import { ENGINES } from '../../../src/testing/services/services.ts'
 import { unique } from '../../../src/testing/store/store.ts'
 
-/** Hazard 17: between worker and server each response gets lost once, and no attempt is burnt. */
+/** Hazard 17: each response between worker and server is lost once, and no attempt is wasted. */
 describe.each(ENGINES)('%s', (engine) => {
   let http: TestApp
   let gate: Gate
@@ -23,7 +23,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await http.close()
   })
 
-  /** The response to the first try is lost after the server has done what it was asked to; the second try gets through. */
+  /** The server processes the first try, but its response is lost. The second try gets through. */
   async function post(path: string, body: object): Promise<unknown> {
     gate.mishaps.push(async () => {})
     const before = gate.count
@@ -55,7 +55,7 @@ describe.each(ENGINES)('%s', (engine) => {
     return outcome.jobId
   }
 
-  test('lease, start, heartbeat, logs, events and result: attempt 1, one of everything', async () => {
+  test('lost answers to lease, start, heartbeat, logs, events and result cost no attempt', async () => {
     const queue = unique('queue')
     const jobId = await submit(queue)
     await submit(queue)
@@ -79,7 +79,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await http.services.jobs.get(LOCAL_ADMIN, second?.job_id ?? '')).toMatchObject({ attempt: 1 })
   })
 
-  test('failed and release: one next run each', async () => {
+  test('after lost answers, failed and release create one next run each', async () => {
     const queue = unique('queue')
     const jobId = await submit(queue)
     const lease = await leased(queue, { start: true })

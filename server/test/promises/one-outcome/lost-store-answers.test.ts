@@ -4,9 +4,9 @@ import { testServices } from '../../../src/testing/services/services.ts'
 import { leasesFor, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine } from '../../../src/testing/store/store.ts'
 
-/** Hazard 17: an answer that got lost burns no attempt, and a heartbeat breaks no start. */
+/** Hazard 17: a lost answer wastes no attempt, and a heartbeat does not break a start. */
 eachEngine(({ engine, store }) => {
-  test('lease, start and finish, each asked again as if the answer was lost: attempt 1, one of everything', async () => {
+  test('repeating lease, start and finish after a lost answer changes nothing', async () => {
     const scene = new Scene(store())
     const jobId = await scene.submitted()
     const poll = leasesFor([scene.leaseItem()])
@@ -38,7 +38,7 @@ eachEngine(({ engine, store }) => {
   })
 
   describe('through the service', () => {
-    test('a report with another meta is the same one, with another result it is not', async () => {
+    test('a repeated report may have other meta, but not another result', async () => {
       const { services, close } = await testServices(engine)
       const caller = { userId: 'ann', role: 'submitter' } as const
       await services.submission.submit(caller, { kind: 'work' }, { key: null })

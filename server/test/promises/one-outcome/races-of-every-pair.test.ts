@@ -18,7 +18,7 @@ import { retry } from '../../../src/testing/store/dead-letters.ts'
 import { failed, finished, type Holding, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Every pair of commands on one run, from two nodes on PostgreSQL: what comes of it is what comes of some order of them. */
+/** Two nodes on PostgreSQL run every pair of commands on one run. The result must be that of one of the two orders. */
 
 const nodes = twoNodes()
 let term: Term
@@ -32,27 +32,27 @@ const VERBS = [
 ] as const
 type Verb = (typeof VERBS)[number]
 
-/** How a run stands, and what changes something there by itself. */
+/** The situations of a run, and the commands that change something in each. */
 const STANDINGS = {
   pending: ['lease', 'cancel'],
-  /** Its lease has lapsed, but nobody has looked yet. */
+  /** The lease has expired, but the leader has not checked it yet. */
   assigned: ['start', 'heartbeat', 'cancel', 'release', 'revoke', 'orphan'],
   running: ['heartbeat', 'finish', 'fail', 'cancel', 'release', 'revoke'],
-  /** The leader has waited for its worker in vain, and is about to end it. */
+  /** The leader has waited for the worker in vain, and is about to end the run. */
   confirming: ['heartbeat', 'finish', 'fail', 'cancel', 'release', 'revoke', 'reap'],
-  /** The same, with no retries left. */
+  /** The same as `confirming`, with no retries left. */
   last: ['heartbeat', 'finish', 'fail', 'cancel', 'release', 'revoke', 'reap'],
   orphaned: ['lease', 'cancel'],
   dead: ['retry'],
 } as const satisfies Record<string, readonly Verb[]>
 type Standing = keyof typeof STANDINGS
 
-/** In the small size each pair comes in one order only, now in this one, now in the other. */
+/** In the small size each pair runs in one order only, alternately in one or the other. */
 const PAIRS = VERBS.flatMap((one, i) =>
   VERBS.slice(i).map((other, n): [Verb, Verb] => (n % 2 === 0 ? [one, other] : [other, one])),
 )
 
-/** Where both have something to do, or if there is none, one of them. */
+/** The situations in which both commands have an effect; if there is none, those in which one of them has. */
 function standingsOf([one, other]: [Verb, Verb]): Standing[] {
   const all = Object.entries(STANDINGS) as [Standing, readonly Verb[]][]
   const both = all.filter(([, verbs]) => verbs.includes(one) && verbs.includes(other))
@@ -70,9 +70,9 @@ const CASES = PAIRS.flatMap((pair, i) => {
 interface Given {
   scene: Scene
   jobId: string
-  /** The lease that the run has; before it has one, the lease that it is about to get. */
+  /** The lease of the run; before it has one, the lease that it is about to get. */
   held: Holding
-  /** As the leader has seen it. */
+  /** The run as the leader has seen it. */
   seen: PendingExpiry
 }
 
@@ -95,7 +95,7 @@ async function bringTo(standing: Standing): Promise<Given> {
   return { scene, jobId, held, seen: only((await nodes.a().write(review())).waiting) }
 }
 
-/** Takes the worker of a scene that has the leader to itself. */
+/** Ends the runs of other scenes, so that the leader sees only this one, and inserts the worker. */
 const ALONE = `WITH others AS (
     UPDATE ichido.runs SET state = 'CANCELED' WHERE state IN ('ASSIGNED', 'RUNNING', 'ORPHANED') AND latest)
   INSERT INTO ichido.workers (worker_id, name, queues, created_at, last_seen_at)
@@ -103,14 +103,14 @@ const ALONE = `WITH others AS (
 
 function review() {
   const bounds = { batchMax: 100, waitingMax: 100, reassignAfterMs: 0 }
-  // Later than whatever was just assigned: the store rounds its clock, and the same look is asked for twice.
+  // This is later than any assignment: the store rounds its clock, and the same review runs twice.
   return reviewRuns(term, { nowMs: Date.now() + 500, evenMs: Number.MAX_SAFE_INTEGER, ...bounds })
 }
 
-/** Answers with what its caller is told. */
+/** A command that returns the answer to its caller. */
 type Party = Command<string>
 
-/** It came away empty-handed. */
+/** The answer of a poll or leader loop that found nothing. */
 const NOTHING = 'nothing'
 
 function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Party {
@@ -167,7 +167,7 @@ function telling<T>(command: Command<T>, tell: (answer: T) => string | undefined
   }
 }
 
-/** Without what differs from one time to the next. */
+/** Leaves out the fields that differ from one run of the test to the next. */
 function told([outcome]: readonly { kind: string }[]): string {
   const facts = Object.entries(outcome ?? {}).filter(([name]) => ['kind', 'state', 'reason', 'leases'].includes(name))
   return JSON.stringify(Object.fromEntries(facts))
@@ -176,7 +176,7 @@ function told([outcome]: readonly { kind: string }[]): string {
 type Meeting = (one: Party, other: Party) => Promise<string[]>
 
 const inOrder: Meeting = async (one, other) => [await nodes.a().write(one), await nodes.b().write(other)]
-/** The first has done everything but commit when the second comes. */
+/** The second command starts when the first has done everything but commit. */
 const held: Meeting = (one, other) => nodes.meet(one, other)
 const fastPath: Meeting = (one, other) => Promise.all([nodes.a().write(one), nodes.b().write(other)])
 const reversed =
@@ -184,12 +184,12 @@ const reversed =
   async (one, other) =>
     (await meeting(other, one)).toReversed()
 
-/** What came of it: what both were told, and all that is stored. */
+/** The answers to both commands, and all stored rows. */
 async function outcome(standing: Standing, one: Verb, other: Verb, meeting: Meeting): Promise<string> {
   const given = await bringTo(standing)
   const parties = [party(one, given, 0), party(other, given, 1)] as const
   const answers = await meeting(...parties)
-  // A poll, or a loop of the leader, that found nothing or passed over what somebody had locked comes again.
+  // A poll or a leader loop that found nothing, or skipped a locked row, runs again.
   for (const [i, command] of parties.entries()) if (answers[i] === NOTHING) answers[i] = await nodes.a().write(command)
   return JSON.stringify({ told: answers, ...(await stored(given)) }, null, 1)
 }
@@ -197,14 +197,14 @@ async function outcome(standing: Standing, one: Verb, other: Verb, meeting: Meet
 async function stored({ jobId, scene }: Given): Promise<Record<string, unknown>> {
   const row = only(await sql(nodes.a(), STORED, jobId, scene.workerId))
   const runs = JSON.parse(text(row, 'runs')) as { run_no: number; latest: boolean; state: RunState }[]
-  // Whatever the order was: one run is the latest, and only that one is open.
+  // In every order, exactly one run is the latest, and only that run may be open.
   expect(runs.map(({ run_no }) => run_no)).toEqual(runs.map((_, i) => i + 1))
   expect(runs.filter(({ latest }) => latest)).toEqual(runs.slice(-1))
   expect(runs.slice(0, -1).filter(({ state }) => !isFinal(state))).toEqual([])
   return { ...row, runs }
 }
 
-/** Takes a job and a worker. All but ids and instants. */
+/** The stored rows of a job ($1) and a worker ($2), without ids and times. */
 const STORED = `SELECT
   (SELECT json_agg(r ORDER BY run_no) FROM (
     SELECT run_no, latest, attempt, retry_count, state, version, assigned_worker_id = $2 AS assigned,
@@ -223,11 +223,11 @@ const STORED = `SELECT
   (SELECT json_agg(action ORDER BY action) FROM ichido.audit WHERE subject IN (CAST($1 AS uuid)::text, $2))::text AS audit,
   (SELECT revoked_at IS NOT NULL FROM ichido.workers WHERE worker_id = $2) AS revoked`
 
-test.each(CASES)('%s and %s, on a run that is %s', async (one, other, standing) => {
+test.each(CASES)('%s and %s on a run that is %s give the result of one order', async (one, other, standing) => {
   const come = (meeting: Meeting) => outcome(standing, one, other, meeting)
   const orders = [inOrder, reversed(inOrder)]
   const serial: string[] = []
-  /** The orders are tried when they are needed: mostly, whoever was first has won. */
+  /** The other orders are tried only if needed: mostly the first command has won. */
   async function expectSerial(meeting: Meeting): Promise<void> {
     const came = await come(meeting)
     while (!serial.includes(came) && serial.length < orders.length)

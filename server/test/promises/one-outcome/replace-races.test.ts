@@ -15,7 +15,7 @@ import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine, sql } from '../../../src/testing/store/store.ts'
 import { byClock } from '../../../src/testing/store/tags.ts'
 
-/** Of all that retry, redrive or replace a job at once, one goes through. */
+/** Of several concurrent retries, redrives and replacements of a job, exactly one succeeds. */
 
 const nodes = twoNodes()
 
@@ -24,7 +24,7 @@ const replaceItem = (scene: Scene, jobId: string, key: string | null = null) =>
 const replace = (scene: Scene, jobId: string, key: string | null = null) =>
   submitJobs([replaceItem(scene, jobId, key)], renderForTest)
 
-/** The leader's step that redrives the dead letters of a scene, all marked. */
+/** The leader's step that redrives the dead letters of a scene, after all of them are marked. */
 async function redriving(scene: Scene, store: Store, led?: Term) {
   const term = led ?? (await lead(store))
   let redrive = await store.write(begin(scene))
@@ -48,8 +48,8 @@ async function counted(scene: Scene, jobId: string): Promise<[number, number]> {
   return [(await scene.runs(jobId)).length - 1, replaced.length]
 }
 
-/** Users without limits are not locked against each other: there the run's own row decides. */
-describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConcurrent) => {
+/** Users without limits are not locked against each other. For them the row of the run decides. */
+describe.each([null, 9])('a dead letter of a user with limit %s', (maxConcurrent) => {
   async function dead() {
     const scene = new Scene(nodes.a())
     await nodes.a().write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
@@ -58,13 +58,13 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
   const NOT_ENDED = { kind: 'refused', refusal: { code: 'NOT_ENDED', replaces: { state: 'PENDING' } } }
   const ALREADY_REPLACED = { kind: 'refused', refusal: { code: 'ALREADY_REPLACED' } }
 
-  test('is replaced while somebody retries it', async () => {
+  test('a replacement after a retry is refused', async () => {
     const { scene, jobId } = await dead()
     expect(await nodes.meet(retry(jobId), replace(scene, jobId))).toMatchObject([{ kind: 'retried' }, [NOT_ENDED]])
     expect(await counted(scene, jobId)).toEqual([1, 0])
   })
 
-  test('is retried while somebody replaces it', async () => {
+  test('a retry after a replacement is refused', async () => {
     const { scene, jobId } = await dead()
     const [[replaced], refused] = await nodes.meet(replace(scene, jobId), retry(jobId))
     expect(replaced).toMatchObject({ kind: 'created' })
@@ -72,7 +72,7 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
     expect(await counted(scene, jobId)).toEqual([0, 1])
   })
 
-  test('is replaced by two at once', async () => {
+  test('the second of two replacements is refused', async () => {
     const { scene, jobId } = await dead()
     const met = await nodes.meet(replace(scene, jobId, 'one'), replace(scene, jobId, 'other'))
     expect(met).toMatchObject([[{ kind: 'created' }], [ALREADY_REPLACED]])
@@ -80,21 +80,21 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
     expect(await letters(scene)).toEqual([])
   })
 
-  test('is replaced by one that asks twice at once: the second gets the first answer', async () => {
+  test('a replacement that is sent twice gets the same answer', async () => {
     const { scene, jobId } = await dead()
     const [[first], [second]] = await nodes.meet(replace(scene, jobId, 'same'), replace(scene, jobId, 'same'))
     expect(second).toEqual({ ...first, kind: 'replayed', due: false })
     expect(await counted(scene, jobId)).toEqual([0, 1])
   })
 
-  test('is replaced while a redrive comes to it', async () => {
+  test('a replacement after a redrive is refused', async () => {
     const { scene, jobId } = await dead()
     const step = await redriving(scene, nodes.a())
     expect(await nodes.meet(step, replace(scene, jobId))).toMatchObject([{ retried: [{ jobId }] }, [NOT_ENDED]])
     expect(await counted(scene, jobId)).toEqual([1, 0])
   })
 
-  test('is redriven while somebody replaces it', async () => {
+  test('a redrive skips a replaced job', async () => {
     const { scene, jobId } = await dead()
     const step = await redriving(scene, nodes.a())
     expect(await nodes.meet(replace(scene, jobId), step)).toMatchObject([[{ kind: 'created' }], { retried: [] }])
@@ -102,7 +102,7 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
   })
 })
 
-test('a redrive that waits for a user does not keep the leader from renewing its term', async () => {
+test("a redrive that waits for a user's lock does not block the renewal of the term", async () => {
   const scene = new Scene(nodes.a())
   await nodes.a().write(setQuota(scene.userId, { maxConcurrent: 9, costLimitMicros: null, period: 'day' }))
   const jobId = await makeOneDead(scene)
@@ -119,7 +119,7 @@ test('a redrive that waits for a user does not keep the leader from renewing its
   expect(await stepping).toMatchObject({ retried: [{ jobId }] })
 })
 
-test('unforced, in numbers: of a retry and two replacements from two nodes one goes through', async () => {
+test('random interleaving: of a retry and two replacements exactly one succeeds', async () => {
   for (let round = 0; round < size(20, 1_000); round++) {
     const scene = new Scene(nodes.a())
     const jobId = await makeOneDead(scene)
@@ -139,7 +139,7 @@ eachEngine(({ store }) => {
     return { scene, jobId: await makeOneDead(scene) }
   }
 
-  test('two replacements in one batch: one goes through; one that is refused stands in nobody’s way', async () => {
+  test('of two replacements in a batch one succeeds, and a refused one blocks no other', async () => {
     const { scene, jobId } = await dead()
     const [first, second] = await scene.submitAll([replaceItem(scene, jobId), replaceItem(scene, jobId)])
     expect([first, second]).toMatchObject([
@@ -155,7 +155,7 @@ eachEngine(({ store }) => {
     expect(await counted(other.scene, other.jobId)).toEqual([0, 1])
   })
 
-  test('a retry, a redrive and a replacement at once: one goes through', async () => {
+  test('of a concurrent retry, redrive and replacement exactly one succeeds', async () => {
     const { scene, jobId } = await dead()
     const step = await redriving(scene, store())
     await Promise.all([
@@ -169,7 +169,7 @@ eachEngine(({ store }) => {
     expect(await letters(scene)).toEqual([])
   })
 
-  test('a replacement that is refused leaves the dead letter where it is', async () => {
+  test('a refused replacement keeps the dead letter', async () => {
     const { scene, jobId } = await dead()
     await store().write(setQuota(scene.userId, { maxConcurrent: 0, costLimitMicros: null, period: 'day' }))
     expect(await scene.submitAll([replaceItem(scene, jobId)])).toMatchObject([{ refusal: { code: 'QUOTA_EXCEEDED' } }])
@@ -177,7 +177,7 @@ eachEngine(({ store }) => {
     expect(await scene.submitAll([replaceItem(scene, v7())])).toMatchObject([{ refusal: { code: 'NOT_FOUND' } }])
   })
 
-  test('a job that was retried and died again is replaced, with the dead letter of its last run', async () => {
+  test('replacing a job that was retried and died again removes its dead letter', async () => {
     const { scene, jobId } = await dead()
     await store().write(retry(jobId))
     await failAll(scene)
@@ -187,7 +187,7 @@ eachEngine(({ store }) => {
 })
 
 describe.each(ENGINES)('the service on %s', (engine) => {
-  test('a retry and a replacement that a service is asked for at once', async () => {
+  test('of a concurrent retry and two replacements exactly one succeeds', async () => {
     const { services, close } = await testServices(engine)
     for (let round = 0; round < size(5, 50); round++) {
       const scene = new Scene(services.deps.store)

@@ -20,7 +20,7 @@ import {
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { byClock } from '../../../src/testing/store/tags.ts'
 
-/** Retries and redrives from two nodes on PostgreSQL, at the same jobs, keys and limits. */
+/** Two nodes on PostgreSQL retry and redrive the same jobs, keys and limits. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
@@ -44,15 +44,15 @@ async function marked(scene: Scene) {
   return { redrive, stepOf }
 }
 
-/** Users without limits are not locked against each other: there the run's own row decides. */
-describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConcurrent) => {
+/** Users without limits are not locked against each other. For them the row of the run decides. */
+describe.each([null, 9])('a dead letter of a user with limit %s', (maxConcurrent) => {
   async function dead() {
     const scene = newScene()
     await limit(scene, maxConcurrent)
     return { scene, jobId: await makeOneDead(scene) }
   }
 
-  test('is retried by two at once: one next run', async () => {
+  test('the second of two retries is refused, and there is one next run', async () => {
     const { scene, jobId } = await dead()
     expect(await nodes.meet(retry(jobId), retry(jobId))).toMatchObject([
       { kind: 'retried' },
@@ -61,14 +61,14 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
     expect(await scene.runs(jobId)).toHaveLength(2)
   })
 
-  test('is retried while a redrive comes to it', async () => {
+  test('a redrive skips a retried job', async () => {
     const { scene, jobId } = await dead()
     const { redrive, stepOf } = await marked(scene)
     expect(await nodes.meet(retry(jobId), stepOf(redrive))).toMatchObject([{ kind: 'retried' }, { retried: [] }])
     expect(await scene.runs(jobId)).toHaveLength(2)
   })
 
-  test('is redriven while somebody retries it', async () => {
+  test('a retry after a redrive is refused', async () => {
     const { scene, jobId } = await dead()
     const { redrive, stepOf } = await marked(scene)
     expect(await nodes.meet(stepOf(redrive), retry(jobId))).toMatchObject([
@@ -79,7 +79,7 @@ describe.each([null, 9])('one dead letter of a user whose limit is %s', (maxConc
   })
 })
 
-test('a retry and a submit for the last slot of a quota: one of them gets it', async () => {
+test('of a retry and a submit for the last slot of a quota, only the first succeeds', async () => {
   const scene = newScene()
   const [first = '', second = ''] = await makeDead(scene, 2)
   await limit(scene, 1)
@@ -92,7 +92,7 @@ test('a retry and a submit for the last slot of a quota: one of them gets it', a
   ])
 })
 
-describe('jobs that cost 10 and were canceled yesterday, of a user who may spend 10 a day', () => {
+describe('two jobs of cost 10, canceled yesterday, of a user with a limit of 10 a day', () => {
   const cost = toMicros(10)
 
   async function canceled(count: number) {
@@ -109,7 +109,7 @@ describe('jobs that cost 10 and were canceled yesterday, of a user who may spend
     return { scene, ids, spent }
   }
 
-  test('are retried at once: one of them is what may be spent', async () => {
+  test('only one of two concurrent retries is within the cost limit', async () => {
     const { ids, spent } = await canceled(2)
     const [first = '', second = ''] = ids
     expect(await nodes.meet(retry(first), retry(second))).toMatchObject([
@@ -119,7 +119,7 @@ describe('jobs that cost 10 and were canceled yesterday, of a user who may spend
     expect(await spent()).toBe(cost)
   })
 
-  test('one is retried while somebody cancels it: what was charged today is given back today', async () => {
+  test("a cancel returns today's charge of the retry today", async () => {
     const { scene, ids, spent } = await canceled(1)
     const [jobId = ''] = ids
     expect(await nodes.meet(retry(jobId), cancelJob(jobId))).toMatchObject([{ kind: 'retried' }, { kind: 'canceled' }])
@@ -131,7 +131,7 @@ describe('jobs that cost 10 and were canceled yesterday, of a user who may spend
   })
 })
 
-test('a retry and a cancel of the job: whichever is first, the job is in one state', async () => {
+test('after a concurrent retry and cancel the job has one latest run', async () => {
   const scene = newScene()
   const [first = '', second = ''] = await makeDead(scene, 2)
   expect(await nodes.meet(retry(first), cancelJob(first))).toMatchObject([
@@ -145,7 +145,7 @@ test('a retry and a cancel of the job: whichever is first, the job is in one sta
   ])
 })
 
-test('two leaders at one redrive: the step is taken once', async () => {
+test('if two leaders step one redrive, the step is done once', async () => {
   const scene = newScene()
   await makeDead(scene, 5)
   const { redrive, stepOf } = await marked(scene)
@@ -154,7 +154,7 @@ test('two leaders at one redrive: the step is taken once', async () => {
   expect(await progress(nodes.a(), redrive)).toMatchObject({ redriven: 5, version: redrive.version + 1 })
 })
 
-test('an abort waits for the step that is under way, and none follows it', async () => {
+test('an abort waits for the running step, and no step follows the abort', async () => {
   const scene = newScene()
   await makeDead(scene, 5)
   const { redrive, stepOf } = await marked(scene)
@@ -172,7 +172,7 @@ test('an abort waits for the step that is under way, and none follows it', async
   expect(await letters(next)).toHaveLength(5)
 })
 
-test('two redrives that begin at once share what there is', async () => {
+test('two concurrent redrives retry each dead letter once', async () => {
   const scene = newScene()
   await makeDead(scene, 20)
   const term = await lead(nodes.a())
@@ -188,7 +188,7 @@ test('two redrives that begin at once share what there is', async () => {
   expect(new Set((await timesRetried(scene)).values())).toEqual(new Set([1]))
 })
 
-test('a node that dies in the middle of a step leaves it undone, and another one takes it', async () => {
+test('the step of a node that dies is rolled back, and another node does it', async () => {
   const scene = newScene()
   await makeDead(scene, 5)
   const { redrive, stepOf } = await marked(scene)

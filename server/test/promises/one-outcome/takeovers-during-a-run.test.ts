@@ -3,10 +3,10 @@ import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine } from '../../../src/testing/store/store.ts'
 
-/** Hazard 16: a report is held against the epoch that its run was started in, never against the one of the day. */
+/** Hazard 16: a report is compared with the epoch in which its run started, never with the current epoch. */
 
 eachEngine(({ store }) => {
-  test.each(['finish', 'fail'] as const)('three takeovers during one run, and its %s is accepted', async (verb) => {
+  test.each(['finish', 'fail'] as const)('after three takeovers during one run its %s is accepted', async (verb) => {
     const scene = new Scene(store())
     const { epoch } = await seize(store())
     const lease = await scene.running()

@@ -9,15 +9,15 @@ import { seize, trusting } from '../../../src/testing/nodes/reaper.ts'
 import { ENGINES } from '../../../src/testing/services/services.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Hazard 7: there are no dead ends. Whatever happened to a run's worker, time and the leader alone get the job on. */
+/** Hazard 7: there are no dead ends. Whatever happened to a worker, time and the leader alone finish or free its job. */
 
 const TIMES = { lease_ttl_seconds: 10, continuation_seconds: 20, timeout_seconds: 30 }
 const HOUR_MS = 3_600_000
 
-/** Everything about a run that nobody works on any more. */
+/** A run that its worker has abandoned. */
 interface Left {
   state: RunState
-  /** `fenced`: as a revocation or a timeout leaves it, without a lease. */
+  /** `fenced`: a revocation or a timeout removed the lease. */
   lease: 'none' | 'held' | 'lapsed' | 'fenced'
   confirming: boolean
   canceled: boolean
@@ -44,7 +44,7 @@ describe.each(ENGINES)('%s', (engine) => {
   beforeEach(() => scene.clear())
   afterAll(() => scene.close())
 
-  /** An hour of a leader, which another one takes over from in the middle. */
+  /** One hour of a leader, with a takeover in the middle. */
   async function anHour(): Promise<void> {
     const { world, store } = scene
     const clock = new ClockWatch(world)
@@ -79,13 +79,13 @@ describe.each(ENGINES)('%s', (engine) => {
     return id
   }
 
-  test.each(LEFT)('$state, lease $lease, confirming $confirming, canceled $canceled', async (left) => {
+  test.each(LEFT)('a way out of $state, lease $lease, confirming $confirming, canceled $canceled', async (left) => {
     const id = await leave(left)
     await anHour()
     const { state } = await scene.services.jobs.get(LOCAL_ADMIN, id)
     if (left.canceled) expect(state).toBe('CANCELED')
     if (isFinal(state)) return
-    // Not ended: then any worker that asks gets it.
+    // If the job has not ended, any worker that polls gets it.
     const call = { queues: ['default'], kinds: [], max: 1, waitMs: 0 }
     expect(await scene.services.runs.lease('next', call)).toMatchObject([{ job_id: id }])
   })

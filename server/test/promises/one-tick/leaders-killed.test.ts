@@ -9,14 +9,14 @@ import { NodeProcess } from '../../../src/testing/nodes/node-process.ts'
 import { again, BY, define, EVERY_SECOND, ledger } from '../../../src/testing/nodes/ticker.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
-/** Real processes on PostgreSQL: whatever happens to the leader, each tick is made once. */
+/** Real processes on PostgreSQL: whatever happens to the leader, each tick creates one job. */
 
 const SECOND = 1_000
-/** Ended jobs are removed at once. */
+/** Retention removes jobs soon after their end. */
 const SETTINGS = { job_retention_seconds: 0.001, retain_interval_seconds: 0.2 }
 let database: FreshDatabase
 let store: PostgresStore
-/** Those that live. */
+/** The running nodes. */
 const nodes: NodeProcess[] = []
 
 beforeAll(async () => {
@@ -46,7 +46,7 @@ async function killLeader(): Promise<void> {
 const leaderOf = (nodes: readonly NodeProcess[]) =>
   until('a leader', async () => nodes.find(({ standing }) => standing?.leads))
 
-/** Ends jobs as soon as they are there, and counts each of them; the leader's retention removes them. */
+/** Ends new jobs and counts them by tick. The leader's retention then removes them. */
 async function endJobs(store: PostgresStore, { id }: Definition, seen: Map<number, number>): Promise<void> {
   const ended = await sql(
     store,
@@ -58,7 +58,7 @@ async function endJobs(store: PostgresStore, { id }: Definition, seen: Map<numbe
   for (const { scheduled_for } of ended) seen.set(Number(scheduled_for), (seen.get(Number(scheduled_for)) ?? 0) + 1)
 }
 
-/** One tick a second from the first on, and each of them has made one job. */
+/** One tick per second from the first one on, with one job each. */
 const eachOnce = (firstMs: number, count: number) =>
   Array.from({ length: count }, (_, i) => [firstMs + i * SECOND, 1] as const)
 
@@ -71,8 +71,8 @@ async function jobsByTick(store: PostgresStore, { id }: Definition): Promise<(re
   return rows.map(({ scheduled_for, count }) => [Number(scheduled_for), Number(count)] as const)
 }
 
-describe('ticks of every second', () => {
-  test('are each made once while leaders are killed, and with jobs removed at once, and a backfill over it', async () => {
+describe('a schedule with a tick every second', () => {
+  test('each tick creates one job despite killed leaders, retention and a backfill', async () => {
     const [ticks, kills] = [size(6, 200), size(1, 20)]
     await leaderOf(nodes)
     const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + (ticks + 1) * SECOND
@@ -86,7 +86,7 @@ describe('ticks of every second', () => {
       await until('the next ticks', async () => (await dealtWith()) >= Math.floor((count * kill) / kills))
       await killLeader()
       await endJobs(store, removed, seen)
-      // The last one is not missed.
+      // The node that is killed last is not replaced.
       if (kill < kills - 1) await start()
     }
     for (const definition of [kept, removed]) {
@@ -109,7 +109,7 @@ describe('ticks of every second', () => {
     expect(await ledger(store, removed)).toEqual(entries)
   })
 
-  test('are not doubled by a leader that was paused until another one led', async () => {
+  test('a leader that was paused until another node led duplicates no tick', async () => {
     const leader = await leaderOf(nodes)
     const endsAtMs = Math.ceil(realWorld.now() / SECOND) * SECOND + size(7, 30) * SECOND
     const definition = await define(store, { endsAtMs })

@@ -31,14 +31,14 @@ import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 import { tagged } from '../../../src/testing/store/tags.ts'
 
-/** A tick meets somebody else at its definition: the outcome is that of one after the other. */
+/** A tick races with another command on its definition. The result is that of one of the two orders. */
 
 const MINUTE = 60_000
 const NO_ID = '00000000-0000-0000-0000-000000000000'
 const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
 const { a, b, gate, meet, pass } = twoNodes()
 
-/** A definition with three ticks that are due, and the leader's command that makes them. */
+/** A definition with three due ticks, and the leader's command that processes them. */
 async function due(
   schedule: Partial<Schedule> = {},
 ): Promise<{ definition: Definition; term: Term; make: Command<Tick[]> }> {
@@ -63,8 +63,8 @@ function planned(definition: Definition): Planned {
 const limitTo = (userId: string, maxConcurrent: number | null) =>
   a().write(setQuota(userId, { maxConcurrent, costLimitMicros: null, period: 'month' }))
 
-describe('ticks', () => {
-  test('of two leaders, or of one that tries twice: one makes them', async () => {
+describe('ticks race with another command', () => {
+  test("two leaders, or two tries of one leader, create each tick's job once", async () => {
     const { definition, term, make } = await due()
     const [first, second] = await meet(make, makeAll(term, definition))
     expect([first.length, second.length].sort()).toEqual([0, 3])
@@ -73,10 +73,10 @@ describe('ticks', () => {
     expect(await ledger(a(), definition)).toHaveLength(3)
   })
 
-  test('of a definition that another node has a hand on are left to it, and hold up no others', async () => {
+  test('a definition that another node has locked is skipped and delays no other', async () => {
     const [first, second] = [await due(), await due()]
     const { term } = second
-    // Whoever meets a new user adds it, and two who do so at once wait for each other.
+    // Processing inserts new users, and two such inserts would wait for each other.
     for (const { definition } of [first, second]) await limitTo(definition.userId, null)
     const [ours, theirs] = [planned(first.definition), planned(second.definition)]
     const [one, two] = await pass(makeTicks(term, [ours], maker), () =>
@@ -86,7 +86,7 @@ describe('ticks', () => {
     expect(two.map(({ definitionId }) => definitionId)).toEqual(Array(3).fill(second.definition.id))
   })
 
-  test('that wait and that another node has a hand on are left to it', async () => {
+  test('waiting ticks that another node has locked are skipped', async () => {
     const { definition, term, make } = await due()
     await limitTo(definition.userId, 0)
     await a().write(make)
@@ -99,27 +99,27 @@ describe('ticks', () => {
     await a().write(deleteDefinition(definition.name, BY()))
   })
 
-  test('hazard 15: a term that is over changes nothing, nor does one that ends while it waits', async () => {
+  test('hazard 15: a term that is over, or ends during the wait, changes nothing', async () => {
     const { definition, term } = await due()
     const current = await seize(a())
     for (const old of [term, { ...term, epoch: current.epoch }, { ...current, epoch: term.epoch }]) {
       expect(await a().write(makeAll(old, definition))).toEqual([])
     }
     expect(await again(a(), definition)).toEqual(definition)
-    // The next leader has taken over, but not committed, when the old one comes with its ticks.
+    // The next leader has taken over, but not committed, when the old leader processes its ticks.
     await sql(a(), 'UPDATE ichido.leadership SET expires_at = 0')
     const [taken, ticks] = await meet(tryToLead('next', 60_000), makeAll(current, definition))
     expect(taken.held).toBe(true)
     expect(ticks).toEqual([])
     expect(await ledger(a(), definition)).toEqual([])
-    // The other way around: a takeover waits until ticks that have begun are committed.
+    // In the other order, the takeover waits until the old leader's ticks are committed.
     const last = await seize(a())
     await sql(a(), 'UPDATE ichido.leadership SET expires_at = 0')
     const [made] = await meet(makeAll(last, definition), tryToLead('another', 60_000))
     expect(made).toHaveLength(3)
   })
 
-  test('and a pause: those before it are made, or all are of the pause', async () => {
+  test('if the pause is first, no tick creates a job, and the ledger says "paused"', async () => {
     const first = await due()
     await meet(first.make, pauseDefinition(first.definition.name, BY()))
     expect(await jobsOf(a(), first.definition)).toHaveLength(3)
@@ -133,7 +133,7 @@ describe('ticks', () => {
     expect(await ledger(a(), second.definition)).toMatchObject([{ outcome: 'skipped', reason: 'paused' }])
   })
 
-  test('and a change of the rule: none is made by a rule that is not there any more', async () => {
+  test('if a change of the rule is first, no tick of the old rule creates a job', async () => {
     const rule = content({ cron: '30 4 * * *' })
     const first = await due()
     await meet(first.make, updateDefinition(first.definition.name, null, rule, BY()))
@@ -147,7 +147,7 @@ describe('ticks', () => {
     expect(await jobsOf(a(), second.definition)).toEqual([])
   })
 
-  test('and a deletion: what it had made goes on, and nothing comes after it', async () => {
+  test('if the deletion is first, no tick creates a job; earlier jobs continue', async () => {
     const first = await due()
     await meet(first.make, deleteDefinition(first.definition.name, BY()))
     expect(await jobsOf(a(), first.definition)).toHaveLength(3)
@@ -159,7 +159,7 @@ describe('ticks', () => {
     ])
   })
 
-  test('that wait have a free slot once, and not beside a submission', async () => {
+  test('a free slot goes to one waiting tick or to one submission', async () => {
     const { definition, term, make } = await due()
     const { userId } = definition
     await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
@@ -190,7 +190,7 @@ describe('ticks', () => {
     })
   })
 
-  test('that wait for the lock of a user do not keep the leader from renewing its term', async () => {
+  test("ticks that wait for a user's lock do not block the renewal of the term", async () => {
     const { definition, term, make } = await due()
     const { userId } = definition
     await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
@@ -206,7 +206,7 @@ describe('ticks', () => {
     expect((await ticking).map(({ outcome }) => outcome)).toEqual(Array(3).fill('waiting_quota'))
   })
 
-  test('that wait and a deletion: either a job, or skipped with it', async () => {
+  test('a waiting tick is skipped if its definition is deleted first', async () => {
     const { definition, term, make } = await due({ overlap: 'queue_one' })
     await a().write(make)
     await sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1`, definition.id)
@@ -217,7 +217,7 @@ describe('ticks', () => {
     expect((await ledger(a(), definition))[1]).toMatchObject({ outcome: 'skipped', reason: 'deleted' })
   })
 
-  test('and a backfill over the same range: each is made once', async () => {
+  test('ticks and a backfill of the same range create each job once', async () => {
     for (const order of ['tick first', 'backfill first']) {
       const { definition, term, make } = await due()
       const { id, name, nextTickAtMs } = definition
@@ -229,7 +229,7 @@ describe('ticks', () => {
       const step = stepBackfill(term, { backfill, definition, ticks }, maker)
       if (order === 'tick first') await meet(make, step)
       else await meet(step, make)
-      // A tick whose definition was locked has its turn later.
+      // The ticks of a definition that was locked are processed later.
       await a().write(make)
       expect(await jobsOf(a(), definition)).toHaveLength(3)
       expect(await ledger(a(), definition)).toHaveLength(3)
@@ -238,7 +238,7 @@ describe('ticks', () => {
     }
   })
 
-  test('whose commit was not heard of are not made again', async () => {
+  test('ticks whose COMMIT answer was lost are not processed again', async () => {
     const { definition, make } = await due()
     await a().write(make)
     expect(await a().write({ ...make, work: () => make.work(true) })).toEqual([])
@@ -246,7 +246,7 @@ describe('ticks', () => {
   })
 })
 
-test('definitions that are due are locked and moved by their ids, also by a plan made for few of them', async () => {
+test('due definitions are locked and updated by primary key, even with a generic plan', async () => {
   for (const statement of [lockDue, advanceNextTick]) {
     expect(waysInto(await keptPlan(a(), statement), 'job_definitions')).toEqual(['job_definitions_pkey'])
   }

@@ -34,7 +34,7 @@ import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql, unique } from '../../../src/testing/store/store.ts'
 import { tagged } from '../../../src/testing/store/tags.ts'
 
-/** A trigger meets somebody else: the outcome is that of one after the other. */
+/** A trigger races with another command. The result is that of one of the two orders. */
 
 const NO_ID = '00000000-0000-0000-0000-000000000000'
 const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
@@ -56,7 +56,7 @@ const process = (term: Term, { on, userId }: { on: TriggerRule; userId: string }
   return processTriggers(term, { triggers, userIds: [userId] }, PAYLOAD_BYTES_MAX, maker)
 }
 
-/** A definition with three triggers that nobody has processed, and the leader's command that does. */
+/** A definition with three unprocessed triggers, and the leader's command that processes them. */
 async function happened(rule: Partial<TriggerRule> = {}) {
   const definition = await defineOn(a(), rule)
   const items = [0, 1, 2].map(() => item(definition.on.topic))
@@ -70,8 +70,8 @@ const outcomes = async (definition: Pick<Definition, 'id'>) =>
   (await triggerLedger(a(), definition)).map(({ outcome }) => outcome)
 const limit = (userId: string) => sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
 
-describe('recording', () => {
-  test('a key from two nodes at once is stored once, and both hear of the same trigger', async () => {
+describe('recording of triggers', () => {
+  test('a key from two nodes is stored once, and both get the same trigger', async () => {
     const [one, other] = [item('t'), item('t')]
     other.dedupeKey = one.dedupeKey
     const [[first], [second]] = await meet(recordTriggers([one]), recordTriggers([other]))
@@ -92,14 +92,14 @@ describe('recording', () => {
     expect((await second).map(({ triggerId }) => triggerId)).toEqual(items.map(({ triggerId }) => triggerId).reverse())
   })
 
-  test('whose commit was not heard of is the same trigger, and no duplicate', async () => {
+  test('repeating a recording after a lost COMMIT answer reports no duplicate', async () => {
     const record = recordTriggers([item('t'), item('t')])
     const first = await a().write(record)
     expect(await a().write({ ...record, work: () => record.work(true) })).toEqual(first)
     expect(first.map(({ duplicate }) => duplicate)).toEqual([false, false])
   })
 
-  test('a key that retention removes at that moment is either known or free again', async () => {
+  test('a key that retention is removing is either a duplicate or free again', async () => {
     for (const order of ['retention first', 'record first']) {
       const { term, ids, make } = await happened()
       await a().write(make)
@@ -117,7 +117,7 @@ describe('recording', () => {
     }
   })
 
-  test('one that commits late is processed, although a later one was before it', async () => {
+  test('a trigger that commits late is processed, even after a later trigger', async () => {
     const { definition, term, make } = await happened()
     const late = item(definition.on.topic)
     const held = await gate()
@@ -133,8 +133,8 @@ describe('recording', () => {
   })
 })
 
-describe('processing', () => {
-  test('by two leaders, or by one that tries twice: one makes the jobs', async () => {
+describe('processing of triggers', () => {
+  test('two leaders, or two tries of one leader, create each job once', async () => {
     const { definition, term, ids, make } = await happened()
     const [first, second] = await meet(make, process(term, definition, ids))
     expect([first.triggers, second.triggers].sort()).toEqual([0, 3])
@@ -142,7 +142,7 @@ describe('processing', () => {
     expect(await jobsOf(a(), definition)).toHaveLength(3)
   })
 
-  test('the ledger alone keeps a pair from making a second job', async () => {
+  test('the ledger alone prevents a second job of a definition and trigger', async () => {
     const { definition, ids, make } = await happened()
     await a().write(make)
     await sql(
@@ -154,7 +154,7 @@ describe('processing', () => {
     expect(await jobsOf(a(), definition)).toHaveLength(3)
   })
 
-  test('hazard 15: a term that is over, or ends while it waits, changes nothing', async () => {
+  test('hazard 15: a term that is over, or ends during the wait, changes nothing', async () => {
     const { definition, term, ids } = await happened()
     const current = await seize(a())
     const nothing = { triggers: 0, made: [] }
@@ -171,7 +171,7 @@ describe('processing', () => {
     expect(made.triggers).toBe(3)
   })
 
-  test('and a pause: before it jobs are made, after it all wait, and none is lost', async () => {
+  test('if the pause is first, all triggers wait; otherwise all create jobs', async () => {
     const first = await happened()
     await meet(first.make, pauseDefinition(first.definition.name, BY()))
     expect(await outcomes(first.definition)).toEqual(Array(3).fill('job'))
@@ -181,7 +181,7 @@ describe('processing', () => {
     expect(await a().read(findWaitingTriggers(NO_ID, 100))).toEqual([])
   })
 
-  test('and a change: jobs are as the definition was, or as it is, and none is lost', async () => {
+  test('jobs have the old or the new content of a changing definition, and none is lost', async () => {
     const changed = (on: TriggerRule) => content(null, { on, payload: '"new"' })
     const first = await happened()
     await meet(first.make, updateDefinition(first.definition.name, null, changed(first.definition.on), BY()))
@@ -192,7 +192,7 @@ describe('processing', () => {
     expect(await payloads(second.definition)).toEqual(Array(3).fill('"new"'))
   })
 
-  test('and a deletion: what was made goes on, and nothing comes after it', async () => {
+  test('if the deletion is first, no trigger creates a job; earlier jobs continue', async () => {
     const first = await happened()
     await meet(first.make, deleteDefinition(first.definition.name, BY()))
     expect(await jobsOf(a(), first.definition)).toHaveLength(3)
@@ -202,30 +202,27 @@ describe('processing', () => {
     expect(await jobsOf(a(), second.definition)).toEqual([])
   })
 
-  test.each(['user', 'definition'])(
-    'the wait for a %s does not keep the leader from renewing its term',
-    async (row) => {
-      const { definition, term, make } = await happened()
-      await limit(definition.userId)
-      const submit = submitJobs([new Scene(a()).item({ userId: definition.userId })], () => '')
-      const held = await gate()
-      const holding = a().write<unknown>(
-        held.hold<unknown>(row === 'user' ? submit : pauseDefinition(definition.name, BY())),
-      )
-      await held.reached()
-      const processing = b().write(make)
-      await held.someoneWaits()
-      expect(await a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
-      await held.open()
-      await holding
-      expect((await processing).made.map(({ outcome }) => outcome)).toEqual(
-        Array(3).fill(row === 'user' ? 'waiting_quota' : 'waiting_pause'),
-      )
-    },
-  )
+  test.each(['user', 'definition'])('waiting for a %s does not block the renewal of the term', async (row) => {
+    const { definition, term, make } = await happened()
+    await limit(definition.userId)
+    const submit = submitJobs([new Scene(a()).item({ userId: definition.userId })], () => '')
+    const held = await gate()
+    const holding = a().write<unknown>(
+      held.hold<unknown>(row === 'user' ? submit : pauseDefinition(definition.name, BY())),
+    )
+    await held.reached()
+    const processing = b().write(make)
+    await held.someoneWaits()
+    expect(await a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
+    await held.open()
+    await holding
+    expect((await processing).made.map(({ outcome }) => outcome)).toEqual(
+      Array(3).fill(row === 'user' ? 'waiting_quota' : 'waiting_pause'),
+    )
+  })
 })
 
-test('a user whose row somebody has locked does not hold up the triggers of others', async () => {
+test('a user with a locked row does not delay the triggers of other users', async () => {
   const { services } = await testServices('postgres', {}, { store: b(), remove: async () => {} })
   const [held, free] = [await defineOn(a()), await defineOn(a())]
   const beside = await defineOn(a(), { topic: held.on.topic })
@@ -251,13 +248,13 @@ test('a user whose row somebody has locked does not hold up the triggers of othe
   expect([await outcomes(held), troubles]).toEqual([['job'], []])
 })
 
-describe('triggers that wait', () => {
+describe('waiting triggers', () => {
   const waitingOf = async ({ id }: Definition) =>
     (await a().read(findWaitingTriggers(NO_ID, 1_000))).filter(({ definitionId }) => definitionId === id)
   const attempt = (term: Term, waiting: Awaited<ReturnType<typeof waitingOf>>) =>
     tryWaitingTriggers(term, waiting, PAYLOAD_BYTES_MAX, maker)
 
-  /** Kept by a pause that is over. */
+  /** Triggers that waited for a pause that is over. */
   async function kept() {
     const given = await happened()
     await a().write(pauseDefinition(given.definition.name, BY()))
@@ -266,7 +263,7 @@ describe('triggers that wait', () => {
     return { ...given, waiting: await waitingOf(given.definition) }
   }
 
-  test('are made once, however many try; an old term makes none', async () => {
+  test('several tries create each job once, and an old term creates none', async () => {
     const { definition, term, waiting } = await kept()
     expect(waiting).toMatchObject([{ triggers: { length: 3 } }])
     const current = await seize(a())
@@ -276,7 +273,7 @@ describe('triggers that wait', () => {
     expect(await jobsOf(a(), definition)).toHaveLength(3)
   })
 
-  test('and a pause or a deletion: nothing is made after it', async () => {
+  test('after a pause or a deletion no waiting trigger creates a job', async () => {
     const paused = await kept()
     const [, none] = await meet(pauseDefinition(paused.definition.name, BY()), attempt(paused.term, paused.waiting))
     expect([none, await outcomes(paused.definition)]).toEqual([[], Array(3).fill('waiting_pause')])
@@ -289,7 +286,7 @@ describe('triggers that wait', () => {
     expect([gone, await jobsOf(a(), deleted.definition)]).toEqual([[], []])
   })
 
-  test('are never removed by retention', async () => {
+  test('retention never removes waiting triggers', async () => {
     const { term, ids } = await kept()
     await a().write(removeTriggers(term, 0, 1_000))
     const [{ count } = {}] = await sql(a(), 'SELECT count(*) AS count FROM ichido.triggers WHERE id = $1', ids[0] ?? '')
@@ -297,14 +294,14 @@ describe('triggers that wait', () => {
   })
 })
 
-test('triggers are locked and marked by their ids, also by a plan made for few of them', async () => {
+test('triggers are locked and marked by primary key, even with a generic plan', async () => {
   for (const statement of [statements.lockUnprocessed, statements.markProcessed]) {
     expect(waysInto(await keptPlan(a(), statement), 'triggers')).toEqual(['triggers_pkey'])
   }
   expect(waysInto(await keptPlan(a(), statements.shareOnTopics), 'job_definitions')).toEqual(['job_definitions_topic'])
 })
 
-test('of all that a pause has kept, only the outcomes of a batch are read', async () => {
+test('of many waiting triggers, only the outcomes of a batch are read', async () => {
   const waysOf = async (statement: Statement) => waysInto(await keptPlan(a(), statement), 'trigger_outcomes')
   expect(await waysOf(statements.lockWaiting)).toEqual(['trigger_outcomes_pkey'])
   expect(await waysOf(statements.settleTriggers)).toEqual(['trigger_outcomes_trigger'])

@@ -15,7 +15,7 @@ import { BY, content } from '../../../src/testing/nodes/ticker.ts'
 import { defineOn } from '../../../src/testing/nodes/triggers.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
-/** Real processes on PostgreSQL: whatever happens to the leader, each definition and trigger have one job. */
+/** Real processes on PostgreSQL: whatever happens to the leader, each pair of definition and trigger has one job. */
 
 const TRIGGERS = size(200, 10_000)
 const KILLS = size(1, 10)
@@ -25,13 +25,13 @@ const IN_ONE_CALL = 20
 let database: FreshDatabase
 let store: PostgresStore
 const clients: TestApp[] = []
-/** Those that live. */
+/** The running nodes. */
 const nodes: NodeProcess[] = []
 
 beforeAll(async () => {
   database = await freshDatabase()
   store = await openNode(database.url)
-  // Small batches: a leader is killed in the middle of its work.
+  // Small batches let a kill interrupt the leader in the middle of its work.
   await sql(store, `INSERT INTO ichido.settings VALUES ('trigger_batch_max', '50', 0, 'tester')`)
   for (let i = 0; i < 2; i++) {
     clients.push(await testApp('postgres', { opened: { store: await openNode(database.url), remove: async () => {} } }))
@@ -61,7 +61,7 @@ async function processed(): Promise<number> {
   return Number(row?.count)
 }
 
-/** Every trigger, in calls of this size, each call twice. */
+/** Sends every trigger, in calls of this size, each call twice. */
 async function sendAll(client: TestApp, inOneCall: number): Promise<void> {
   for (let first = 0; first < TRIGGERS; first += inOneCall) {
     const numbers = Array.from({ length: Math.min(inOneCall, TRIGGERS - first) }, (_, i) => first + i)
@@ -86,7 +86,7 @@ async function counts({ id }: Definition) {
   return row
 }
 
-test('triggers sent twice by two clients make one job each while leaders are killed', async () => {
+test('triggers sent twice by two clients create one job each while leaders are killed', async () => {
   const payload = JSON.stringify({ n: { $from: 'n' } })
   const define = (rule: object = {}) => defineOn(store, { topic: TOPIC, ...rule }, { payload })
   const [steady, few, kept] = [await define(), await define({ where: { n: 4 } }), await define()]
@@ -95,7 +95,7 @@ test('triggers sent twice by two clients make one job each while leaders are kil
 
   const pausing = [kept, skipping]
   const after = content(null, { on: changed.on, payload: JSON.stringify({ n: { $from: 'n' }, changed: true }) })
-  /** What happens once so much of the triggers is processed. */
+  /** The actions, each with the fraction of processed triggers at which it happens. */
   const timeline: { at: number; act: () => Promise<unknown> }[] = [
     { at: 0.1, act: () => Promise.all(pausing.map(({ name }) => store.write(pauseDefinition(name, BY())))) },
     { at: 0.4, act: () => store.write(updateDefinition(changed.name, null, after, BY())) },
@@ -108,7 +108,7 @@ test('triggers sent twice by two clients make one job each while leaders are kil
     await act()
   }
   await sending
-  await until('all to be processed', async () => {
+  await until('all triggers to be processed', async () => {
     const left = await sql(store, 'SELECT id FROM ichido.triggers WHERE settled_at IS NULL LIMIT 1')
     return left.length === 0
   })

@@ -18,20 +18,20 @@ const claim = (userId: string, ...queues: string[]) =>
 const claimed = (userId: string) =>
   sql(a(), 'SELECT name FROM ichido.user_names WHERE user_id = $1 ORDER BY name', userId)
 
-test('two nodes claim the last queue that a user may name: one of them gets it', async () => {
+test("if two nodes claim a user's last queue name, one of them gets it", async () => {
   const user = v7()
   expect(await a().write(claim(user, 'one'))).toEqual([null])
   expect(await meet(claim(user, 'two'), claim(user, 'three'))).toEqual([[null], [queue(user, 'three')]])
   expect(await claimed(user)).toEqual([{ name: 'one' }, { name: 'two' }])
 })
 
-test('two nodes claim the same queue: it takes one place', async () => {
+test('if two nodes claim the same queue, it counts once', async () => {
   const user = v7()
   expect(await meet(claim(user, 'one'), claim(user, 'one', 'two'))).toEqual([[null], [null, null]])
   expect(await claimed(user)).toHaveLength(2)
 })
 
-test('a naming that is refused claims none of its names', async () => {
+test('a refused claim reserves none of its names', async () => {
   const user = v7()
   await a().write(claim(user, 'one', 'two'))
   const label = { userId: user, sort: 'label', name: 'env' } as const
@@ -39,7 +39,7 @@ test('a naming that is refused claims none of its names', async () => {
   expect(await claimed(user)).toHaveLength(2)
 })
 
-test('a name that nobody claimed for a day is forgotten by the leader, and by no leader of the past', async () => {
+test('a name unused for a day is removed, but not by a former leader', async () => {
   const user = v7()
   await a().write(claim(user, 'one', 'two'))
   const term = await lead(a())

@@ -12,7 +12,7 @@ import { unique } from '../../../src/testing/store/store.ts'
 
 const { a, meet } = twoNodes()
 
-/** Of a user that may have two. */
+/** The user may have two operations. */
 function redrive(actor: string) {
   const redriveId = v7()
   return withinOperations({ id: redriveId, actor, max: 2 }, begin(new Scene(a()), { redriveId, actor }))
@@ -28,20 +28,23 @@ function backfill(actor: string) {
   return withinOperations({ id: backfillId, actor, max: 2 }, begun)
 }
 
-test.each(['a redrive', 'a backfill'])('two nodes begin the last one that a user may have: %s', async (which) => {
-  const user = unique('user')
-  const other: (actor: string) => Command<object | null> = which === 'a redrive' ? redrive : backfill
-  const first = await a().write(redrive(user))
-  expect(first).not.toBeNull()
-  const [one, two] = await meet(redrive(user), other(user))
-  expect([one !== null, two]).toEqual([true, null])
-  // Nobody else is kept from theirs, and one that ended makes room.
-  expect(await a().write(redrive(unique('user')))).not.toBeNull()
-  await a().write(abortRedrive(first?.redriveId ?? '', user, v7()))
-  expect(await a().write(other(user))).not.toBeNull()
-})
+test.each(['a redrive', 'a backfill'])(
+  "of two operations that begin for a user's last slot, one succeeds: %s",
+  async (which) => {
+    const user = unique('user')
+    const other: (actor: string) => Command<object | null> = which === 'a redrive' ? redrive : backfill
+    const first = await a().write(redrive(user))
+    expect(first).not.toBeNull()
+    const [one, two] = await meet(redrive(user), other(user))
+    expect([one !== null, two]).toEqual([true, null])
+    // Other users are not limited, and an operation that ended frees its slot.
+    expect(await a().write(redrive(unique('user')))).not.toBeNull()
+    await a().write(abortRedrive(first?.redriveId ?? '', user, v7()))
+    expect(await a().write(other(user))).not.toBeNull()
+  },
+)
 
-test('one whose commit was not heard of does not stand in its own way', async () => {
+test('an operation whose COMMIT answer was lost does not count against itself', async () => {
   const user = unique('user')
   await a().write(redrive(user))
   const last = redrive(user)

@@ -7,15 +7,15 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** A queue is paused or limited for the first time while a lease from it is under way on another node. */
+/** A queue is paused or limited for the first time while another node leases from it. */
 
 const nodes = twoNodes()
 const put = (scene: Scene, settings: Partial<QueueSettings>) =>
   putQueue(scene.queue, settings, { id: v7(), actor: 'op' })
-const offered = (scene: Scene) =>
+const submitting = (scene: Scene) =>
   submitAndLease([scene.item()], { polls: [scene.leaseItem()], from: null }, renderForTest)
 
-/** With a user who is known, whose submissions are plain, and as many jobs. */
+/** A scene with this many jobs, and a known user, whose submissions are plain. */
 async function newScene(jobs: number): Promise<Scene> {
   const scene = new Scene(nodes.a())
   await scene.cancel(await scene.submitted())
@@ -33,12 +33,12 @@ const FIRST: [string, Partial<QueueSettings>][] = [
   ['limited', { maxConcurrent: 2 }],
 ]
 
-describe.each(FIRST)('before it is %s', (_, settings) => {
+describe.each(FIRST)('before the queue is %s', (_, settings) => {
   test.each<[string, string[], string | null]>([
     ['took in one statement', ['work'], null],
     ['took', [], null],
     ['is about to take', [], 'enter_lease'],
-  ])('what a lease %s is waited for, and counted', async (_, kinds, after) => {
+  ])('the change waits for runs that a lease %s, and counts them', async (_, kinds, after) => {
     const scene = await newScene(4)
     const lease = () => leasesFor([scene.leaseItem({ max: 2, kinds })])
     const gate = await nodes.gate()
@@ -53,16 +53,16 @@ describe.each(FIRST)('before it is %s', (_, settings) => {
     expect(await held(scene)).toBe(2)
   })
 
-  test('a job that is leased as it is submitted is waited for, and counted', async () => {
+  test('the change waits for submit-and-lease, and counts its run', async () => {
     const scene = await newScene(0)
-    const [submitted, { counts }] = await nodes.meet(offered(scene), put(scene, settings))
+    const [submitted, { counts }] = await nodes.meet(submitting(scene), put(scene, settings))
     expect(submitted).toMatchObject({ kind: 'leased' })
     expect(counts).toMatchObject({ running: 1 })
   })
 })
 
-describe.each(FIRST)('while it is being %s', (_, settings) => {
-  test.each<[string[]]>([[['work']], [[]]])('a lease waits, and takes no more than it may: kinds %j', async (kinds) => {
+describe.each(FIRST)('while the queue is being %s', (_, settings) => {
+  test.each<[string[]]>([[['work']], [[]]])('a lease waits, and then respects the change: kinds %j', async (kinds) => {
     const scene = await newScene(4)
     const lease = () => leasesFor([scene.leaseItem({ max: 4, kinds })])
     const [, answer] = await nodes.meet(put(scene, settings), lease())
@@ -71,14 +71,14 @@ describe.each(FIRST)('while it is being %s', (_, settings) => {
     expect(await held(scene)).toBe(taken.length)
   })
 
-  test('a job that is submitted is not leased, and does not wait', async () => {
+  test('submit-and-lease declines and does not wait', async () => {
     const scene = await newScene(0)
-    const [, submitted] = await nodes.meet(put(scene, settings), offered(scene))
+    const [, submitted] = await nodes.meet(put(scene, settings), submitting(scene))
     expect(submitted).toEqual({ kind: 'declined', plain: true })
   })
 })
 
-test('leases from one queue do not wait for each other, nor for times that are set for it', async () => {
+test('leases from one queue wait neither for each other nor for a change of its times', async () => {
   const scene = await newScene(2)
   const lease = () => leasesFor([scene.leaseItem()])
   const gate = await nodes.gate()

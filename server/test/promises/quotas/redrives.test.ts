@@ -11,7 +11,7 @@ import { begin, lead, makeDead, progress, redriver } from '../../../src/testing/
 import { only, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine, sql, until } from '../../../src/testing/store/store.ts'
 
-/** Hazard 3: redrive goes around the quota. */
+/** Hazard 3: redrive bypasses the quota. */
 
 const ONE = { maxConcurrent: 1, costLimitMicros: null, period: 'day' } as const
 
@@ -21,13 +21,13 @@ const activeOf = async (store: Store, userId: string) => {
   return Number(only(await sql(store, count, userId)).count)
 }
 
-/** Those that met a full quota are tried again now instead of a second later. */
+/** Lets jobs that met a full quota be tried again now instead of a second later. */
 async function skipPause(store: Store, { redriveId }: Redrive): Promise<void> {
   await sql(store, 'UPDATE ichido.redrives SET next_at = 0 WHERE id = $1', redriveId)
 }
 
 eachEngine(({ store }) => {
-  test('quota 1, redrive 10: at no moment are there two, those that find it full wait, and none is lost', async () => {
+  test('with a quota of 1, a redrive of 10 runs one at a time, and none is lost', async () => {
     const scene = new Scene(store())
     const dead = await makeDead(scene, 10)
     await store().write(setQuota(scene.userId, ONE))
@@ -55,7 +55,7 @@ eachEngine(({ store }) => {
     expect(await progress(store(), begun)).toMatchObject({ matched: 10, redriven: 10, waiting: 0, skipped: 0 })
   })
 
-  test('a full user does not hold up the others, and costs a step however much of it waits', async () => {
+  test('a user with a full quota does not delay others, and costs one step in total', async () => {
     const [full, free] = [new Scene(store()), new Scene(store())]
     const ids = [...(await makeDead(full, 50)), ...(await makeDead(free, 5))]
     await store().write(setQuota(full.userId, ONE))
@@ -76,7 +76,7 @@ eachEngine(({ store }) => {
 describe('two nodes', () => {
   const nodes = twoNodes()
 
-  test('redrive and submit for one slot at once, and the jobs end: never two', async () => {
+  test('redrives and submits for one slot never run two jobs at a time', async () => {
     const scene = new Scene(nodes.a())
     const dead = await makeDead(scene, size(10, 50))
     await nodes.a().write(setQuota(scene.userId, ONE))

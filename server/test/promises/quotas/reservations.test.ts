@@ -21,7 +21,7 @@ import { only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { shiftedClock } from '../../../src/testing/store/shifted-clock.ts'
 import { openNode, sql, unique } from '../../../src/testing/store/store.ts'
 
-/** Hazard 2: quotas never overshoot, on two nodes, with reservations that expire during the wait. */
+/** Hazard 2: quotas are never exceeded, on two nodes, with reservations that expire during the wait. */
 
 const LIMIT = 5
 const QUOTA = { maxConcurrent: LIMIT, costLimitMicros: null, period: 'month' } as const
@@ -41,7 +41,7 @@ afterAll(async () => {
 
 const firstNode = () => only(nodes.slice(0, 1))
 
-describe('a reservation that runs out between the lock on its user and the count', () => {
+describe('a reservation expires between the lock on its user and the count', () => {
   const ttlMs = 1_000
 
   async function fill(scene: Scene) {
@@ -53,7 +53,7 @@ describe('a reservation that runs out between the lock on its user and the count
     return { reservationId, state, submit: submitJobs([scene.item(), scene.item({ reservationId })], renderForTest) }
   }
 
-  test('frees its slot or is brought by a submit of the batch, not both (sqlite)', async () => {
+  test('its slot is either free or used by a submit of the batch, not both (sqlite)', async () => {
     let nowMs = 1_000_000
     const store = openSqlite({ now: () => nowMs })
     const { submit, state } = await fill(new Scene(store))
@@ -66,7 +66,7 @@ describe('a reservation that runs out between the lock on its user and the count
     await store.close()
   })
 
-  test('frees its slot or is brought by a submit of the batch, not both (postgres)', async () => {
+  test('its slot is either free or used by a submit of the batch, not both (postgres)', async () => {
     const { submit, state, reservationId } = await fill(new Scene(firstNode()))
     const text = `SELECT pg_sleep((expires_at - now_ms()) / 1000.0 + 0.01) FROM ichido.job_reservations WHERE reservation_id = $1`
     const wait = { kind: 'query', statement: statement('', text), params: [reservationId] } as const
@@ -76,11 +76,11 @@ describe('a reservation that runs out between the lock on its user and the count
   })
 })
 
-describe('a clock that is set back', () => {
+describe('a clock is set back', () => {
   const ONE = { ...QUOTA, maxConcurrent: 1 }
   const NOT_ACTIVE = [{ kind: 'refused', refusal: { code: 'RESERVATION_NOT_ACTIVE' } }]
 
-  test('while a submit waits for the one that took the slot of its expired reservation: it is refused', async () => {
+  test('a submit with a reservation that expired, and whose slot was taken, is refused', async () => {
     const { url, leave } = await freshDatabase()
     const { pool, shift } = await shiftedClock(url)
     const { now, monotonic } = realWorld
@@ -111,7 +111,7 @@ describe('a clock that is set back', () => {
     await leave()
   })
 
-  test('to before midnight: what would be charged to the day after is held against that day', async () => {
+  test("a cost that is charged after midnight counts against the new day's limit", async () => {
     const midnightMs = Date.UTC(2030, 0, 2)
     let nowMs = midnightMs
     const store = openSqlite({ now: () => nowMs })
@@ -129,8 +129,8 @@ describe('a clock that is set back', () => {
   })
 })
 
-describe('100 submits and reservations at once on two nodes', () => {
-  test('never a sixth, at any instant', { timeout: 600_000 }, async () => {
+describe('100 concurrent submits and reservations on two nodes', () => {
+  test('there are never more than five, at any instant', { timeout: 600_000 }, async () => {
     const services = nodes.map((store) =>
       createServices({ world: realWorld, store, bus: new EmbeddedBus(), meter: silentMeter, limits: DEFAULT_LIMITS }),
     )
@@ -148,7 +148,7 @@ describe('100 submits and reservations at once on two nodes', () => {
   })
 })
 
-/** Everything that takes or frees a slot, at once and through both nodes' batchers. */
+/** Takes and frees slots in every way, concurrently and through the batchers of both nodes. */
 async function storm(services: readonly Services[], userId: string, round: number): Promise<number> {
   const caller = { userId, role: 'submitter' } as const
   const queue = unique('queue')
@@ -213,7 +213,7 @@ async function storm(services: readonly Services[], userId: string, round: numbe
   return admitted
 }
 
-/** Counts what is in use as fast as it can, on a connection of its own, in one snapshot each. */
+/** Counts the used slots as fast as possible, on its own connection, in one snapshot each. */
 async function sample(userId: string) {
   const client = new pg.Client(database.url)
   await client.connect()
@@ -239,7 +239,7 @@ async function sample(userId: string) {
   }
 }
 
-/** From the tables alone: jobs from their making to their end, reservations from their making to their first end. */
+/** Computed from the tables alone: jobs and reservations count from their creation to their end. */
 async function mostAtOnce(userId: string): Promise<number> {
   const rows = await sql(
     firstNode(),
@@ -252,7 +252,7 @@ async function mostAtOnce(userId: string): Promise<number> {
     { atMs: Number(from_ms), by: 1 },
     { atMs: to_ms === null ? Number.MAX_SAFE_INTEGER : Number(to_ms), by: -1 },
   ])
-  // At the same millisecond an end comes first: the lock makes whoever takes a slot come after whoever freed it.
+  // At the same millisecond an end comes first: because of the lock, a slot is taken only after it was freed.
   changes.sort((a, b) => a.atMs - b.atMs || a.by - b.by)
   let [inUse, highest] = [0, 0]
   for (const { by } of changes) {

@@ -15,7 +15,7 @@ import { removeKeys } from '../../../src/testing/store/retention.ts'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, until } from '../../../src/testing/store/store.ts'
 
-/** Two commands on one reservation, key or limit, from two nodes on PostgreSQL: the result is that of some order. */
+/** Two nodes on PostgreSQL run two commands on one reservation, key or limit. The result is that of one of the two orders. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
@@ -24,8 +24,8 @@ async function limit(scene: Scene, maxConcurrent: number | null): Promise<void> 
   await scene.store.write(setQuota(scene.userId, { maxConcurrent, costLimitMicros: null, period: 'day' }))
 }
 
-/** A user with a limit is locked by whoever counts; without one, submits go side by side. */
-describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConcurrent) => {
+/** Counting locks a user with a limit. Without a limit, submits run side by side. */
+describe.each([null, 9])('a reservation of a user with limit %s', (maxConcurrent) => {
   async function reserved() {
     const scene = newScene()
     await limit(scene, maxConcurrent)
@@ -34,7 +34,7 @@ describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConc
     return { scene, reservationId }
   }
 
-  test('is consumed or released, never both', async () => {
+  test('a reservation is consumed or released, never both', async () => {
     const { scene, reservationId } = await reserved()
     const jobId = await scene.submitted()
     const consume = consumeSlot(reservationId, scene.userId, jobId)
@@ -50,7 +50,7 @@ describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConc
     ).toMatchObject([{ kind: 'done' }, { code: 'RESERVATION_NOT_ACTIVE' }])
   })
 
-  test('serves one job: the one that names it, or the submit that brings it', async () => {
+  test('a reservation serves one job: by consuming it, or by a submit that names it', async () => {
     const { scene, reservationId } = await reserved()
     const jobId = await scene.submitted()
     const submit = submitJobs([scene.item({ reservationId })], renderForTest)
@@ -68,11 +68,11 @@ describe.each([null, 9])('one reservation of a user whose limit is %s', (maxConc
   })
 })
 
-describe('the default limit, set while a submit of a user without limits waits for its user', () => {
+describe('the default limit is set while a submit of an unlimited user waits for its lock', () => {
   test.each([
     ['by one statement', (submit: ReturnType<typeof submitJobs>) => submit],
     ['step by step', (submit: ReturnType<typeof submitJobs>) => ({ ...submit, fastPath: undefined })],
-  ])('is seen by it: %s', async (_, as) => {
+  ])('the submit respects the new limit: %s', async (_, as) => {
     const scene = newScene()
     await scene.submitted()
     const lockUser = statement('', 'SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE')
@@ -92,7 +92,7 @@ describe('the default limit, set while a submit of a user without limits waits f
   })
 })
 
-describe('reservations that have expired, and are left out by a submit', () => {
+describe('an expired reservation is ignored by a submit', () => {
   async function expired() {
     const scene = newScene()
     await limit(scene, 1)
@@ -104,7 +104,7 @@ describe('reservations that have expired, and are left out by a submit', () => {
     return { scene, reservationId, remove, found, submit: submitJobs([scene.item()], renderForTest) }
   }
 
-  test('are removed meanwhile, or stay for the next time', async () => {
+  test('retention removes it, or skips it while the submit runs', async () => {
     const { remove, submit, found } = await expired()
     expect((await nodes.meet(submit, remove))[0]).toMatchObject([{ kind: 'created' }])
     expect(await found()).toMatchObject({ state: 'expired' })
@@ -115,7 +115,7 @@ describe('reservations that have expired, and are left out by a submit', () => {
     expect(await other.found()).toBeNull()
   })
 
-  test('are released too late, whoever comes first', async () => {
+  test('releasing it is refused in either order', async () => {
     const { scene, submit, reservationId } = await expired()
     const late = { kind: 'refused', code: 'RESERVATION_NOT_ACTIVE' }
     const release = releaseSlot(reservationId, scene.userId)
@@ -126,7 +126,7 @@ describe('reservations that have expired, and are left out by a submit', () => {
   })
 })
 
-describe.each([null, 9])('an expired key of a job that has ended, of a user whose limit is %s', (maxConcurrent) => {
+describe.each([null, 9])('an expired key of an ended job, of a user with limit %s', (maxConcurrent) => {
   async function expired() {
     const scene = newScene()
     await limit(scene, maxConcurrent)
@@ -138,19 +138,19 @@ describe.each([null, 9])('an expired key of a job that has ended, of a user whos
   }
   const keyOf = (scene: Scene) => nodes.a().read(findKeys('k', scene.userId))
 
-  test('is extended before it is removed: it stays', async () => {
+  test('a key that is extended before its removal stays', async () => {
     const { scene, extend, expire } = await expired()
     expect(await nodes.meet(extend, expire)).toEqual([expect.any(Number), 0])
     expect(await keyOf(scene)).toHaveLength(1)
   })
 
-  test('is removed before it is extended: it is gone, and the caller hears so', async () => {
+  test('extending a removed key returns null', async () => {
     const { scene, extend, expire } = await expired()
     expect(await nodes.meet(expire, extend)).toEqual([1, null])
     expect(await keyOf(scene)).toEqual([])
   })
 
-  test('is extended before it is used again: it stands for its first job', async () => {
+  test('a submit after the extension replays the first job', async () => {
     const { scene, key, extend } = await expired()
     const submit = submitJobs([scene.item({ key: 'k' })], renderForTest)
     expect(await nodes.meet(extend, submit)).toMatchObject([
@@ -159,14 +159,14 @@ describe.each([null, 9])('an expired key of a job that has ended, of a user whos
     ])
   })
 
-  test('is used again before it is extended: the new one is extended', async () => {
+  test('an extension after a submit extends the new key', async () => {
     const { scene, extend } = await expired()
     const item = scene.item({ key: { key: 'k', ttlMs: 1 } })
     const [, expiresAtMs] = await nodes.meet(submitJobs([item], renderForTest), extend)
     expect(await keyOf(scene)).toMatchObject([{ jobId: item.jobId, expiresAtMs }])
   })
 
-  test('is used again by two at once: one new job', async () => {
+  test('two submits with the key create one new job', async () => {
     const { scene } = await expired()
     const submit = () => submitJobs([scene.item({ key: 'k' })], renderForTest)
     const [[first], [second]] = await nodes.meet(submit(), submit())
@@ -175,7 +175,7 @@ describe.each([null, 9])('an expired key of a job that has ended, of a user whos
     expect(await keyOf(scene)).toHaveLength(1)
   })
 
-  test('is used again while it is being removed', async () => {
+  test('a submit during the removal creates a new job', async () => {
     const { scene, expire } = await expired()
     const item = scene.item({ key: 'k' })
     expect(await nodes.meet(expire, submitJobs([item], renderForTest))).toMatchObject([1, [{ kind: 'created' }]])
@@ -183,10 +183,10 @@ describe.each([null, 9])('an expired key of a job that has ended, of a user whos
   })
 })
 
-describe('a limit that is set while a submit is under way', () => {
+describe('a limit is set while a submit runs', () => {
   const five = { maxConcurrent: 1, costLimitMicros: null, period: 'day' } as const
 
-  test('waits for it, and counts its job', async () => {
+  test('a limit waits for an earlier submit and counts its job', async () => {
     const scene = newScene()
     await scene.cancel(await scene.submitted())
     const submit = submitJobs([scene.item()], renderForTest)
@@ -194,7 +194,7 @@ describe('a limit that is set while a submit is under way', () => {
     expect(await scene.submit()).toMatchObject({ kind: 'refused' })
   })
 
-  test('and was first: the submit is counted against it', async () => {
+  test('a later submit counts against the limit', async () => {
     const scene = newScene()
     await scene.submitted()
     const submit = submitJobs([scene.item()], renderForTest)
@@ -202,7 +202,7 @@ describe('a limit that is set while a submit is under way', () => {
   })
 })
 
-test('a job that ends between the lock on its user and the count makes room, and the history shows no two at once', async () => {
+test("a job that ends during a submit's wait frees its slot, without overlap in time", async () => {
   const scene = newScene()
   await limit(scene, 1)
   const lease = await scene.running()
@@ -220,7 +220,7 @@ test('a job that ends between the lock on its user and the count makes room, and
   expect(Number(begun?.created_at)).toBeGreaterThanOrEqual(Number(ended?.finished_at))
 })
 
-test('hazard 9: many who wait for one user hold up neither the heartbeats of others nor the leader', async () => {
+test('hazard 9: many waits for one user delay neither other heartbeats nor the leader', async () => {
   const other = newScene()
   const lease = await other.running()
   const term = await seize(nodes.a())
@@ -234,7 +234,7 @@ test('hazard 9: many who wait for one user hold up neither the heartbeats of oth
   const beganMs = performance.now()
   await other.heartbeat(lease)
   expect(await nodes.a().write(renewTerm(term, 60_000))).toMatchObject({ held: true })
-  // Without connections of their own, they wait until the first of the others gives up, after 5 s.
+  // Without their own connections, they would wait until the first of the others times out, after 5 s.
   expect(performance.now() - beganMs).toBeLessThan(3_000)
   await held.open()
   await holder

@@ -29,7 +29,7 @@ export interface Operation {
   path: string
   parameters: readonly { name: string; in: string; required?: boolean; schema: JsonSchema }[]
   body: { type: string; schema: JsonSchema } | null
-  /** Only workers call it: there is no open mode for them. */
+  /** Only workers call this operation, so it is not available in open mode. */
   isForWorkers: boolean
   responses: Readonly<Record<string, { content?: Content }>>
 }
@@ -46,11 +46,11 @@ interface Document {
   components: { schemas: Record<string, JsonSchema> }
 }
 
-/** What the description of a server says, for tests that hold its answers against it. */
+/** A server's OpenAPI document, for tests that compare its answers with it. */
 export class OpenApi {
   readonly operations: readonly Operation[]
   readonly #schemas: Record<string, JsonSchema>
-  /** The same, as `fromJSONSchema` wants them. */
+  /** The same schemas, in the form that `fromJSONSchema` needs. */
   readonly #definitions: Record<string, JsonSchema>
   readonly #checks = new Map<string, z.ZodType>()
 
@@ -90,7 +90,7 @@ export class OpenApi {
     return this.#mismatch(schema, body.toString('utf8'))
   }
 
-  /** Of the error that any path may answer with. */
+  /** Checks an error that any path may return. */
   errorProblem(form: 'Error' | 'CloudError', body: Buffer): string | null {
     return this.#mismatch(this.#schemas[form] ?? {}, body.toString('utf8'))
   }

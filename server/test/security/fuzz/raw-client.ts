@@ -10,7 +10,7 @@ export interface RawAnswer {
 const ANSWER_WITHIN_MS = 60_000
 const HEAD_END = Buffer.from('\r\n\r\n')
 
-/** Sends bytes that no HTTP library would send, over one connection for as long as the server keeps it. */
+/** Sends bytes that no HTTP library would send, over one connection as long as the server keeps it open. */
 export class RawClient {
   readonly #port: number
   #socket: net.Socket | null = null
@@ -19,7 +19,7 @@ export class RawClient {
     this.#port = port
   }
 
-  /** Null: the server closed the connection without an answer. `cut`: the client hangs up after the bytes. */
+  /** Null means that the server closed the connection without an answer. With `cut` the client disconnects after the bytes. */
   async send(bytes: Buffer, { isHead = false, cut = false } = {}): Promise<RawAnswer | null> {
     const socket = await this.#connected()
     const reader = new AnswerReader(isHead)
@@ -59,7 +59,7 @@ export class RawClient {
   }
 }
 
-/** As much of HTTP/1.1 as the answers of one server need. */
+/** A reader for the part of HTTP/1.1 that this server uses. */
 class AnswerReader {
   readonly #isHead: boolean
   #seen = Buffer.alloc(0)
@@ -119,7 +119,7 @@ class AnswerReader {
   }
 }
 
-/** Null until the last chunk is there. */
+/** Returns null until the last chunk has arrived. */
 function unchunk(bytes: Buffer): Buffer | null {
   const parts: Buffer[] = []
   let at = 0

@@ -1,7 +1,7 @@
 import type { OpenApi, Operation } from './openapi.ts'
 import { chance, HOSTILE, HOSTILE_TEXT, type Pools, pick, type Random, Raw, toJson, Values } from './values.ts'
 
-/** What requests are made of; it changes as tests make new things. */
+/** The ids, tokens and values that requests are made of. They change as the test creates new things. */
 export interface Surroundings {
   pools: Pools
   /** For `{name}` of a path: `hooks:name` comes before `name`. */
@@ -13,9 +13,9 @@ export interface FuzzRequest {
   operation: Operation
   method: string
   bytes: Buffer
-  /** The client hangs up before all of the body was sent. */
+  /** The client disconnects before it has sent the whole body. */
   cut: boolean
-  /** The path may lead elsewhere than to the operation. */
+  /** The path may lead to another operation. */
   strayed: boolean
 }
 
@@ -58,7 +58,7 @@ const WRONG_TYPES = [
   'a/b; c="',
 ]
 
-/** Headers that a request may carry beside what it needs. */
+/** Optional headers of a request. */
 const EXTRA_HEADERS: readonly (readonly [string, readonly string[]])[] = [
   ['Idempotency-Key', ['fuzz-1', 'fuzz-2', '"quoted"', '', ' ', 'a b', '\xe9', 'k'.repeat(257), '"', 'a, b']],
   ['Accept', ['*/*', 'application/json', 'text/event-stream', 'text/event-stream;q=0', ';q=', 'application/xml']],
@@ -80,7 +80,7 @@ const EXTRA_HEADERS: readonly (readonly [string, readonly string[]])[] = [
   ['Cookie', ['a=b; __proto__=c']],
 ]
 
-/** Makes requests by the description of a server: many that are right, and many that are wrong in one or two places. */
+/** Generates requests from an OpenAPI document: many valid ones, and many with one or two errors. */
 export class Requests {
   readonly #api: OpenApi
   readonly #random: Random
@@ -166,7 +166,7 @@ export class Requests {
   }
 
   #content({ body }: Operation): { headers: string[]; body: Buffer } {
-    // Some send a body where none is wanted.
+    // Some requests send a body where none is expected.
     if (body === null && !this.#chance(0.1)) return { headers: [], body: Buffer.alloc(0) }
     const type = body?.type ?? 'application/json'
     const headers = this.#chance(0.04)
@@ -178,7 +178,7 @@ export class Requests {
     return { headers, body: this.#damaged(toJson(this.#chance(0.45) ? this.#mutated(value) : value)) }
   }
 
-  /** The same value with something wrong in one place. */
+  /** The same value with an error in one place. */
   #mutated(value: unknown): unknown {
     const isObject = typeof value === 'object' && value !== null && !(value instanceof Raw)
     const names = isObject ? Object.keys(value) : []
@@ -198,7 +198,7 @@ export class Requests {
     return copy
   }
 
-  /** Bytes that are no JSON, or no UTF-8. */
+  /** Bytes that are not JSON, or not UTF-8. */
   #damaged(text: string): Buffer {
     const bytes = Buffer.from(text, 'utf8')
     if (bytes.length === 0 || !this.#chance(0.05)) return bytes

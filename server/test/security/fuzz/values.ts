@@ -1,6 +1,6 @@
 import type { JsonSchema } from './openapi.ts'
 
-/** Text that stands in a body as it is: what JSON.stringify would not write. */
+/** Text that goes into a body unchanged, because JSON.stringify would not write it. */
 export class Raw {
   readonly text: string
 
@@ -16,7 +16,7 @@ export const chance = (random: Random, share: number): boolean => random() < sha
 
 const nested = (levels: number) => new Raw('['.repeat(levels) + ']'.repeat(levels))
 
-/** Strings that some program somewhere has stumbled over. */
+/** Strings that are known to break programs. */
 export const HOSTILE_TEXT = [
   '',
   ' ',
@@ -92,7 +92,7 @@ export function toJson(value: unknown): string {
   return `{${members.join()}}`
 }
 
-/** Values that fields of a name take, so that requests meet things that exist. */
+/** Known values for field names, so that requests refer to existing things. */
 export type Pools = Readonly<Record<string, readonly unknown[]>>
 
 const DEPTH_MAX = 6
@@ -113,7 +113,7 @@ const TEXTS = [
   `00-${'ab'.repeat(16)}-${'cd'.repeat(8)}-01`,
 ]
 
-/** Makes values that a schema allows, for the most part: what it cannot say, a pool does. */
+/** Generates values that mostly match a schema. A pool supplies what the schema cannot express. */
 export class Values {
   readonly #random: Random
   readonly #pools: () => Pools
@@ -168,7 +168,7 @@ export class Values {
 
   #object({ properties = {}, required = [], additionalProperties }: JsonSchema, depth: number): object {
     const made: Record<string, unknown> = {}
-    // A call that waits would be waited for.
+    // Without wait_seconds a call would wait for its default time.
     const needed = (name: string) => required.includes(name) || name === 'wait_seconds'
     for (const [name, property] of Object.entries(properties)) {
       const wanted = needed(name) || (depth <= DEPTH_MAX && chance(this.#random, 0.25))

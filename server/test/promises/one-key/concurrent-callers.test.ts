@@ -9,7 +9,7 @@ import { silentMeter } from '../../../src/services/system/meter.ts'
 import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { openNode, sql, unique } from '../../../src/testing/store/store.ts'
 
-/** Hazard 11: many callers with one key, over two nodes, make one job. */
+/** Hazard 11: many callers with one key, on two nodes, create one job. */
 
 const CALLERS = 200
 
@@ -56,7 +56,7 @@ async function jobIds(userId: string): Promise<unknown[]> {
 
 const once = ['created', ...Array(CALLERS - 1).fill('replayed')]
 
-test('200 callers, a new user and a new key: one job, 200 identical bodies', async () => {
+test('200 callers with a new user and a new key get one job and identical bodies', async () => {
   for (let round = 0; round < size(3, 100); round++) {
     const userId = unique('user')
     const { kinds, bodies } = await submitPlain(userId, 'k')
@@ -66,7 +66,7 @@ test('200 callers, a new user and a new key: one job, 200 identical bodies', asy
   }
 })
 
-test('200 callers, and the key has just expired: one new job, 200 identical bodies', async () => {
+test('200 callers with an expired key get one new job and identical bodies', async () => {
   for (let round = 0; round < size(3, 100); round++) {
     const userId = unique('user')
     const caller = { userId, role: 'submitter' } as const
@@ -82,7 +82,7 @@ test('200 callers, and the key has just expired: one new job, 200 identical bodi
   }
 })
 
-test('keys that expire under the callers: at every moment one job that has not ended', async () => {
+test('with keys that expire during the calls, at most one job per key is active', async () => {
   const caller = { userId: unique('user'), role: 'submitter' } as const
   const input = { kind: 'work', payload: 1, key_ttl_hours: 1 / 3_600_000 }
   const answered = new Map<string, Set<string>>()
