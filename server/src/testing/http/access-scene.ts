@@ -5,7 +5,7 @@ import type { Call, TestApp } from './app.ts'
 import { registeredWorker, type WorkerCalls } from './worker-calls.ts'
 import { JOB } from './zpe.ts'
 
-/** Everybody who may send a request. `owner` and `stranger` are submitters: one has the jobs of the scene, one has not. */
+/** Every kind of caller. `owner` and `stranger` are submitters: the jobs of the scene belong to `owner`. */
 export const IDENTITIES = [
   'nobody',
   'wrong token',
@@ -24,7 +24,7 @@ export const IDENTITIES = [
   'enroll token',
   'open mode, other site',
   'open mode, proxy',
-  // The last, for it makes a token, which ends open mode.
+  // This one comes last, because it creates a token, which ends open mode.
   'open mode',
 ] as const
 export type Identity = (typeof IDENTITIES)[number]
@@ -32,7 +32,7 @@ export type Identity = (typeof IDENTITIES)[number]
 export const OWNER = 'the-owner'
 const STREAM_TOKEN_LIFE_MS = 5 * 60_000
 
-/** A world whose clock a scene turns back to make a token that has expired. */
+/** A world whose clock a scene turns back to create an expired token. */
 export class AccessClock {
   #behindMs = 0
   readonly world: World = { ...realWorld, now: () => realWorld.now() - this.#behindMs }
@@ -65,7 +65,7 @@ export async function accessTokens(http: TestApp): Promise<Tokens> {
   }
 }
 
-/** Many scenes on one store have more than one caller may. */
+/** Many scenes on one store exceed the limits of one caller. */
 export async function liftMaxima(http: TestApp, { admin }: Partial<Tokens>): Promise<void> {
   const as = admin === undefined ? {} : { token: admin }
   const { body } = await http.call('GET', '/v1/settings', as)
@@ -76,17 +76,17 @@ export async function liftMaxima(http: TestApp, { admin }: Partial<Tokens>): Pro
   }
 }
 
-/** One of everything that a path can name. All of it is the owner's; the worker holds two of the jobs. */
+/** One of everything that a path can name. All of it belongs to `owner`; the worker holds two of the jobs. */
 export interface AccessScene {
   queue: string
-  /** For `{job_id}`, or `{cloud:job_id}` where the path is one of /api/cloud. */
+  /** For `{job_id}`, or for `{cloud:job_id}` in paths of /api/cloud. */
   params: Readonly<Record<string, string>>
   waitingJob: string
   enrollTokens: string[]
   delivery(id: string): Call
 }
 
-/** Without tokens the scene is one of open mode. */
+/** Without tokens the scene is in open mode. */
 export async function accessScene(http: TestApp, n: number, tokens: Partial<Tokens>): Promise<AccessScene & Sender> {
   const [queue, key, name] = [`queue-${n}`, `key-${n}`, `name-${n}`]
   const as = (token: string | undefined): Call => (token === undefined ? {} : { token })
@@ -102,7 +102,7 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
   const other = await registeredWorker(http, ['elsewhere'])
   const revoked = await registeredWorker(http, [queue])
   const victim = await registeredWorker(http, [queue])
-  // A token is settled by its first use.
+  // The first use of a token settles it.
   for (const each of [worker, other, revoked, victim]) await each.post('/v1/leases', { queues: [], wait_seconds: 0 })
   await make(admin, 'DELETE', `/v1/workers/${revoked.workerId}`)
 
@@ -119,7 +119,7 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
   await leaseZpe(worker, zpe)
   const config = { config_name_to_load: 'a config' }
   const cloud = (await make<{ job_id: string }>(owner, 'POST', '/api/cloud/jobs/submit', config)).job_id
-  // The stream of its log has an end.
+  // A canceled job's log stream ends.
   await make(owner, 'POST', `/api/cloud/jobs/${cloud}/cancel`)
   const waiting = await submit({ kind: 'work', queue, artifacts: [{ name: 'input.bin' }] })
 
@@ -171,7 +171,7 @@ interface Sender {
   otherJob: string
 }
 
-/** What an identity sends along with any request. */
+/** The credentials that an identity sends with every request. */
 export async function credentials(
   http: TestApp,
   clock: AccessClock,
@@ -215,7 +215,7 @@ export async function credentials(
   }
 }
 
-/** Scenes before this one have left some in the queue. */
+/** Earlier scenes have left jobs in the queue. */
 async function leaseZpe(worker: WorkerCalls, jobId: string): Promise<void> {
   for (;;) {
     const { status, text } = await worker.post('/calc/zpe/compute/jobs/lease')
@@ -237,7 +237,7 @@ async function spareToken(http: TestApp, admin: string): Promise<string> {
   return ((await http.call('POST', '/v1/tokens', { token: admin, body })).body as { token_id: string }).token_id
 }
 
-/** A webhook with the signature of Standard Webhooks. */
+/** A webhook delivery signed according to Standard Webhooks. */
 function signed(secret: string, id: string): Call {
   const body = '{}'
   const timestamp = String(Math.floor(realWorld.now() / 1000))

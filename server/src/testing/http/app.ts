@@ -17,9 +17,9 @@ export interface Answer {
 
 export interface Call {
   headers?: Record<string, string>
-  /** Text and bytes are sent as they are, everything else as JSON. */
+  /** Text and bytes are sent unchanged, everything else as JSON. */
   body?: unknown
-  /** As whom; without one the caller is the local one of open mode. */
+  /** The caller's token. Without a token the caller is the local user of open mode. */
   token?: string
 }
 
@@ -27,20 +27,20 @@ export interface TestApp {
   app: FastifyInstance
   services: Services
   call(method: string, path: string, call?: Call): Promise<Answer>
-  /** A token of this user; from the first one on, everybody needs one. */
+  /** Creates a token of this user. From the first token on, every caller needs one. */
   token(userId: string, role: Role): Promise<string>
   close(): Promise<void>
 }
 
 type Changes = Partial<Omit<HttpOptions, 'services'>> & {
   deps?: Partial<Pick<Deps, 'world' | 'bus' | 'limits' | 'blobs' | 'backups'>>
-  /** Puts something in the place of a service, to see what HTTP makes of its failures. */
+  /** Replaces a service, to see how HTTP reports its failures. */
   alter?: (services: Services) => Services
-  /** A store that is there already, for a second node on it. */
+  /** An open store, for a second node on it. */
   opened?: Opened
 }
 
-/** The HTTP layer over services on an empty store of its own, in open mode until a token is made. */
+/** The HTTP layer with services on its own empty store, in open mode until a token is created. */
 export async function testApp(
   engine: Engine,
   { deps = {}, alter, opened, ...changes }: Changes = {},

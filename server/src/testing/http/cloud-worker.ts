@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import type { TestApp } from './app.ts'
 
-/** What a worker of cloud jobs does, for tests. */
+/** A worker of cloud jobs, for tests. */
 
 export const WORKER = 'cloud-worker'
 

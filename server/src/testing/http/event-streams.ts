@@ -10,7 +10,7 @@ import { openSse, type SseClient } from './sse.ts'
 const POLL_MS = 1_000
 export const HOUR_MS = 3_600_000
 
-/** Polls go off when the test says so; its clock is ahead by as much as it says. */
+/** The test sets the poll interval, and how far the world's clock is ahead. */
 export const pace = { pollMs: POLL_MS, aheadMs: 0 }
 export const world: World = {
   ...realWorld,
@@ -18,7 +18,7 @@ export const world: World = {
   after: (ms, callback) => realWorld.after(ms === POLL_MS ? pace.pollMs : ms, callback),
 }
 
-/** Opens streams that end with the test. */
+/** Opens streams that are closed at the end of the test. */
 export function streamClients(): { open: typeof openSse; clients: readonly SseClient[] } {
   const clients: SseClient[] = []
   afterEach(() => {
@@ -47,14 +47,14 @@ export const CURRENT = 'ichido_event_subscribers{pace="current"}'
 export const BEHIND = 'ichido_event_subscribers{pace="behind"}'
 export const broken = (how: string) => `ichido_event_streams_broken_total{how="${how}"}`
 
-/** What a node says of itself: that number, or 0. */
+/** The value of a node's metric, or 0. */
 export async function metric({ call }: TestApp, name: string): Promise<number> {
   const { text } = await call('GET', '/metrics')
   const line = text.split('\n').find((each) => each.startsWith(`${name} `))
   return Number(line?.split(' ').at(-1) ?? 0)
 }
 
-/** Opens something, and finds the server's own side of it. */
+/** Opens something, and finds the server's response to it. */
 export async function answering<T>(
   { app }: TestApp,
   open: () => Promise<T>,

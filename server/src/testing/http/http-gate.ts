@@ -3,19 +3,19 @@ import { createServer, type IncomingMessage, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 
-/** What happens to a request: it never arrives, or its answer gets lost while something else goes on. */
+/** A failed request: it never arrives, or its answer is lost while the function runs. */
 export type Mishap = 'refuse' | (() => Promise<void>)
 
 export interface Gate {
   url: string
-  /** How many requests came here. */
+  /** The number of requests so far. */
   count: number
-  /** For the next requests, in their order; after these everything goes well. */
+  /** One for each of the next requests, in order. Later requests succeed. */
   readonly mishaps: Mishap[]
   close(): Promise<void>
 }
 
-/** Stands between a client and a server that may be gone for a while. Clients may also take it for their HTTP proxy. */
+/** Stands between a client and a server that may be down for a while. Clients can also use it as their HTTP proxy. */
 export async function openGate(upstream: () => Promise<string>): Promise<Gate> {
   const mishaps: Mishap[] = []
   const server = createServer(async (request, response) => {

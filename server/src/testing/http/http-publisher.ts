@@ -3,12 +3,12 @@ import type { LeaseShape } from '@ichido/sdk/protocol'
 
 const RETRY_MS = 20
 const QUEUE = 'published'
-/** Nobody sends heartbeats. */
+/** Long, because this worker sends no heartbeats. */
 const LEASE_SECONDS = 3_600
 
 type Post = (path: string, body: unknown) => Promise<unknown>
 
-/** A worker that holds all jobs, and sends each call until it is answered. */
+/** A worker that holds all jobs, and retries each call until it is answered. */
 export class HttpPublisher {
   readonly jobIds: readonly string[]
   readonly #post: Post
@@ -37,7 +37,7 @@ export class HttpPublisher {
     return new HttpPublisher((path, body) => post(url, path, body, worker_token), leases)
   }
 
-  /** So many more events of each job, with one call for each. */
+  /** Publishes `count` more events of each job, with one call per event. */
   async publish(count: number): Promise<void> {
     const first = this.#seq
     this.#seq += count

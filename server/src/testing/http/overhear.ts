@@ -1,7 +1,7 @@
 import type { Command } from '../../store/port.ts'
 import type { Row, Step, Work } from '../../store/statement.ts'
 
-/** The command, step by step as a transaction, and each of its steps with the rows that it was handed. */
+/** Runs the command step by step in a transaction, and calls `hear` with each step and its rows. */
 export function overhear<T>({ name, work }: Command<T>, hear: (step: Step, rows: readonly Row[]) => void): Command<T> {
   return {
     name,

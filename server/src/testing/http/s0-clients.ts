@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { ClientTools } from '../../../../scripts/testing/debian-packages.ts'
 
-/** The clients of S0, to the letter; and what tells the block of each from the others of its language. */
+/** The verbatim clients of S0, and a text that identifies the block of each. */
 export const S0_CLIENTS = {
   bash: { file: 's0-script.sh', language: 'bash', mark: '#!/bin/bash' },
   requests: { file: 's0-requests.py', language: 'python', mark: 'import requests' },
@@ -19,7 +19,7 @@ export const sourceOf = (client: S0Client): string => readFileSync(pathOf(client
 const pathOf = (client: S0Client) =>
   fileURLToPath(new URL(`../../http/compat/fixtures/${S0_CLIENTS[client].file}`, import.meta.url))
 
-/** Where the seed's client on requests calls. */
+/** The address that the seed's client on requests calls. */
 const REQUESTS_URL = 'http://localhost:8001'
 
 export interface Ended {
@@ -29,13 +29,13 @@ export interface Ended {
 
 export type Env = Readonly<Record<string, string>>
 
-/** Runs the clients of S0 in a folder, each as a process of its own. */
+/** Runs the clients of S0 in a folder, each as a separate process. */
 export class S0Runner {
   readonly #tools: ClientTools
   readonly #folder: string
   readonly #trust: Env
 
-  /** @param trust what makes the clients trust a certificate */
+  /** @param trust environment variables that make the clients trust a certificate */
   constructor(tools: ClientTools, folder: string, trust: Env = {}) {
     this.#tools = tools
     this.#folder = folder
@@ -46,7 +46,7 @@ export class S0Runner {
     return this.#run(this.#tools.bash, [pathOf('bash'), config], { SIMPLETUNER_URL: url, ...env })
   }
 
-  /** Without a url it calls the one that the seed gives. */
+  /** Without a URL it calls the seed's own address. */
   requests(config: string, { url = REQUESTS_URL, ...env }: Env = {}): Promise<Ended> {
     const source = sourceOf('requests').replace(REQUESTS_URL, url)
     return this.python(REQUESTS_DRIVER, [source, config], env)
@@ -56,7 +56,7 @@ export class S0Runner {
     return this.python(AIOHTTP_DRIVER, [pathOf('aiohttp'), JSON.stringify(call)])
   }
 
-  /** What the runner of GitHub makes of a step: its expressions are put in, and the rest is a script for `bash -e`. */
+  /** Does what GitHub's runner does with a step: fills in the expressions, and runs the rest with `bash -e`. */
   async actions(url: string, sha: string, runNumber: number): Promise<Ended & { outputs: string }> {
     const context: Env = {
       'github.repository': 'example/models',
@@ -78,12 +78,12 @@ export class S0Runner {
     return this.#run(this.#tools.python, ['-c', script, ...args], env)
   }
 
-  /** A line of shell, with curl on its PATH. A bash that is fed by a socket would read the user's own settings first. */
+  /** Runs a line of shell with curl on its PATH. A bash whose input is a socket would read the user's own settings first. */
   shell(script: string): Promise<Ended> {
     return this.#run(this.#tools.bash, ['--norc', '-c', script], {})
   }
 
-  /** Nothing of the tests' own surroundings, least of all a proxy, reaches the clients. */
+  /** The clients get nothing of the tests' environment, least of all a proxy. */
   #run(program: string, args: string[], env: Env): Promise<Ended> {
     const { PATH = '' } = process.env
     const options = { env: { PATH, ...this.#trust, ...env }, cwd: this.#folder }
@@ -95,7 +95,7 @@ export class S0Runner {
   }
 }
 
-// S0 leaves its three exceptions to whoever uses the code.
+// S0 leaves its three exception classes to the user of the code.
 const REQUESTS_DRIVER = `
 import json, sys
 class QuotaExceededError(Exception): pass

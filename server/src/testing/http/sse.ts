@@ -10,22 +10,22 @@ export interface SseFrame {
 export interface SseClient {
   status: number
   headers: Record<string, unknown>
-  /** All that has come so far. */
+  /** All frames so far. */
   frames: SseFrame[]
-  /** Of frames, and those that came alone. */
+  /** The ids of frames, and ids that came without a frame. */
   ids: string[]
   heartbeats(): number
-  /** Stops to take what comes, or goes on. */
+  /** Stops reading, or continues. */
   pause(): void
   resume(): void
-  /** Settles when the server has ended the stream; true if in order. */
+  /** Resolves when the server has ended the stream, with true if it ended properly. */
   ended: Promise<boolean>
   close(): void
-  /** Settles when so many frames have come. */
+  /** Resolves when this many frames have arrived. */
   count(frames: number): Promise<SseFrame[]>
 }
 
-/** A client of server-sent events that can be slow, and looks at what an EventSource hides. */
+/** A client of server-sent events that can read slowly, and shows details that an EventSource hides. */
 export function openSse(url: string, headers: Record<string, string> = {}): Promise<SseClient> {
   return new Promise((resolve, reject) => {
     const asking = request(url, { headers: { accept: 'text/event-stream', ...headers }, agent: false })

@@ -8,7 +8,7 @@ export interface WorkerCalls {
   workerId: string
   token: string
   post(path: string, body?: unknown): Promise<Answer>
-  /** Without waiting; an empty list when there is no work. */
+  /** Polls without waiting. The list is empty if there is no work. */
   lease(queue: string, changes?: object): Promise<LeaseShape[]>
 }
 

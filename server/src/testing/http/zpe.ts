@@ -4,7 +4,7 @@ import { sql } from '../store/store.ts'
 import { byRunAt } from '../store/tags.ts'
 import type { Answer, Call, TestApp } from './app.ts'
 
-/** What S1's front end and workers send, for tests. */
+/** The requests of S1's front end and workers, for tests. */
 
 const CONTENT = "&CONTROL\n calculation='relax'\n/\nATOMIC_POSITIONS angstrom\n H 0 0 0\n H 0 0 0.74\n"
 export const JOB = { content: CONTENT, mobile_indices: [0, 1], use_environ: false }
@@ -28,7 +28,7 @@ export interface ZpeLease {
   lease_ttl_seconds: number
 }
 
-/** A registered worker, by its token. */
+/** A registered worker with its token. */
 export class ZpeWorker {
   readonly #http: TestApp
   readonly id: string
@@ -40,7 +40,7 @@ export class ZpeWorker {
     this.token = token
   }
 
-  /** `operator` is the token of one, unless the server is in open mode. */
+  /** `operator` is an operator's token; open mode needs none. */
   static async register(http: TestApp, operator?: string): Promise<ZpeWorker> {
     const as = operator === undefined ? {} : { token: operator }
     const enrolled = await http.call('POST', '/calc/zpe/compute/enroll-tokens', as)
@@ -63,7 +63,7 @@ export class ZpeWorker {
     return this.call('lease', call)
   }
 
-  /** The job that must be there. */
+  /** Leases a job, and fails if there is none. */
   async leased(): Promise<ZpeLease> {
     const { status, body, text } = await this.lease()
     if (status !== 200) throw new Error(`A lease was answered with ${status}: ${text}`)
@@ -85,7 +85,7 @@ export async function submitZpe(http: TestApp, body: object = JOB, call: Call = 
   return (answer.body as { job_id: string }).job_id
 }
 
-/** Lets time pass for one job: everything of it lies that much further back. */
+/** Lets time pass for one job by moving all its times back. */
 export async function ageJob(store: Store, jobId: string, ms: number): Promise<void> {
   const columns = ['run_at', 'created_at', 'assigned_at', 'lease_expires_at', 'started_at', 'finished_at']
   const changes = columns.map((column) => `${column} = ${column} - ${ms}`)

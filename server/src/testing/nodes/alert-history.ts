@@ -4,7 +4,7 @@ import { failed, finished } from '../store/scene.ts'
 
 const WORKER = 'worker'
 
-/** What really happens to jobs, for the rules of alerts to find. */
+/** Runs real jobs, so that the alert rules find something. */
 export class AlertHistory {
   readonly #services: Services
   #keys = 0
@@ -13,7 +13,7 @@ export class AlertHistory {
     this.#services = services
   }
 
-  /** Jobs that fail for good. */
+  /** Jobs that end as dead letters. */
   async deadLetters(count: number): Promise<void> {
     for (let i = 0; i < count; i++) {
       await this.#submit({ queue: 'dead', max_attempts: 1 })
@@ -21,7 +21,7 @@ export class AlertHistory {
     }
   }
 
-  /** Jobs that fail once and are tried again, of which so many fail again. */
+  /** Jobs that fail once and are retried; `failed` of them fail again. */
   async retries(count: number, failed: number): Promise<void> {
     for (let i = 0; i < count; i++) {
       await this.#submit({ queue: 'retried', max_attempts: 2, backoff: { base_seconds: 0 } })
@@ -30,7 +30,7 @@ export class AlertHistory {
     }
   }
 
-  /** Submissions with keys of their own, then so many that repeat the first one, and so many that use its key for something else. */
+  /** Submits with different keys, then `repeated` duplicates of the first, then `mistaken` other requests with its key. */
   async submissions(count: number, repeated: number, mistaken = 0): Promise<void> {
     const submit = (n: number, payload: unknown) =>
       this.#services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue: 'keyed', payload }, { key: `key-${n}` })

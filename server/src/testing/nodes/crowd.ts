@@ -1,18 +1,18 @@
 import { fork } from 'node:child_process'
 import { connect, type Socket } from 'node:net'
 
-/** What the readers of a crowd have come to. */
+/** The results of a crowd's readers. */
 export interface CrowdReport {
-  /** Had every event from the first to the last once, in order, and the end. */
+  /** The number of readers that got every event once, in order, and the end. */
   whole: number
-  /** What went wrong with others. */
+  /** The problems of the other readers. */
   problems: string[]
 }
 
 export interface Crowd {
-  /** Settles when those who read have all come to the end. */
+  /** Resolves when all awake readers have come to the end. */
   readers: Promise<CrowdReport>
-  /** Those who did not read begin to; settles when they, too, have come to the end. */
+  /** Lets the sleeping readers begin. Resolves when they, too, have come to the end. */
   wakeUp(): Promise<CrowdReport>
   close(): void
 }
@@ -21,12 +21,12 @@ interface Task {
   port: number
   path: string
   count: number
-  /** So many of them read nothing before they are told to. */
+  /** This many readers do not read before `wakeUp`. */
   asleep: number
   events: number
 }
 
-/** Many who follow the same events, in a process of their own, so that the memory of this one is the server's. */
+/** Many readers of the same events, in a separate process, so that the memory of this process is the server's. */
 export async function openCrowd(task: Task): Promise<Crowd> {
   const child = fork(import.meta.filename, [JSON.stringify(task)], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
   const reports = [Promise.withResolvers<CrowdReport>(), Promise.withResolvers<CrowdReport>()] as const

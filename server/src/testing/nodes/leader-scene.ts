@@ -15,30 +15,30 @@ import { type Engine, testServices } from '../services/services.ts'
 import { shiftedClock } from '../store/shifted-clock.ts'
 import { sql } from '../store/store.ts'
 
-/** Services without any loop running: the test calls the leader's duties, and lets time pass, as it likes. */
+/** Services without running loops: the test calls the leader's duties and lets time pass. */
 export interface LeaderScene extends Omit<Place, 'remove'> {
   services: Services
   bus: Bus
   meter: Meter
   fairTags: Services['fairTags']
   settings: Services['settings']
-  /** The topics that were woken since the last look. */
+  /** The topics that were woken since the last call. */
   woken(): Topic[]
   /** The states that runs ended in. */
   ended: string[]
   submit(input?: Partial<SubmitInput>, key?: string): Promise<string>
-  /** Forgets everything, for the next test. */
+  /** Deletes everything, for the next test. */
   clear(): Promise<void>
   close(): Promise<void>
 }
 
-/** A store whose time a test has in its hands, and a node's own clock beside it. */
+/** A store with a clock that the test controls, and a node's own clock beside it. */
 interface Place {
   store: Store
   world: World
-  /** Everywhere. */
+  /** Moves all clocks. */
   pass(ms: number): Promise<void>
-  /** Of the store's clock alone. */
+  /** Moves only the store's clock. */
   jump(ms: number): Promise<void>
   remove(): Promise<void>
 }

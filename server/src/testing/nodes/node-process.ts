@@ -11,13 +11,13 @@ const WORLD = join(import.meta.dirname, '../../node/world.ts')
 const METER = join(import.meta.dirname, '../../services/system/meter.ts')
 const CLOCK = join(import.meta.dirname, '../store/shifted-clock.ts')
 
-/** What a test may change about a node. */
+/** A test's changes to a node. */
 export interface NodeChanges {
-  /** Its database has a clock that the test shifts. */
+  /** The test shifts the clock of the database. */
   shifted?: boolean
 }
 
-/** A node without HTTP. It says whenever it has looked who leads. */
+/** A node without HTTP. It prints its leadership status after every check. */
 const script = (databaseUrl: string, { shifted = false }: NodeChanges) => `
   import { startNode } from ${JSON.stringify(bundled(MAIN))}
   import { realWorld as world } from ${JSON.stringify(bundled(WORLD))}
@@ -39,9 +39,9 @@ export interface LeadershipStatus {
 export class NodeProcess {
   readonly #child: ChildProcess
   readonly #exited: Promise<unknown>
-  /** What it last said. */
+  /** The last printed status. */
   standing: LeadershipStatus | null = null
-  /** Every change in what it said, oldest first. */
+  /** Every change of the printed status, oldest first. */
   readonly changes: LeadershipStatus[] = []
 
   private constructor(databaseUrl: string, changes: NodeChanges) {
@@ -64,10 +64,10 @@ export class NodeProcess {
     if (changed) this.changes.push(standing)
   }
 
-  /** How long in ms until it leads. */
+  /** Resolves when the node leads, with the time that took in ms. */
   async untilLeads(): Promise<number> {
     const beganMs = performance.now()
-    await until('it to lead', async () => this.standing?.leads)
+    await until('the node to lead', async () => this.standing?.leads)
     return performance.now() - beganMs
   }
 
@@ -75,7 +75,7 @@ export class NodeProcess {
     this.#child.kill(signal)
   }
 
-  /** SIGTERM: in order; SIGKILL: not. Both may be called when it is over already. */
+  /** SIGTERM shuts the node down, SIGKILL kills it. Both may be called after its end. */
   async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
     this.#child.kill(signal)
     await this.#exited

@@ -10,10 +10,10 @@ import type { Term } from '../../store/system/term.ts'
 import { only } from '../store/scene.ts'
 import { sql, unique } from '../store/store.ts'
 
-/** A clock that nobody has ever seen jump. */
+/** A clock watch that has never seen a jump. */
 export const EVEN = { observe() {}, evenMs: Number.MAX_SAFE_INTEGER }
 
-/** Leadership, whoever has it. */
+/** Takes the leadership from any holder. */
 export async function seize(store: Store): Promise<Term> {
   const holder = unique('node')
   const rows = await sql(
@@ -26,7 +26,7 @@ export async function seize(store: Store): Promise<Term> {
 
 export const trusting = (term: Term): Leading => ({ ...term, trusted: () => true })
 
-/** A reaper that a test calls when it likes, and whose own clock it lets go forward. */
+/** A reaper that the test calls, and whose own clock the test moves. */
 export class Reaper {
   readonly term: Term
   /** The states that runs ended in. */
@@ -46,17 +46,17 @@ export class Reaper {
     return new Reaper(store, await seize(store))
   }
 
-  /** Only for the reaper: what is stored has its own time. */
+  /** Moves only the reaper's clock, not the stored times. */
   pass(ms: number): void {
     this.#passedMs += ms
   }
 
-  /** Until nothing is left that it can do now. */
+  /** Ticks until there is nothing left to do. */
   async reap(): Promise<void> {
     while ((await this.tick()) === 0);
   }
 
-  /** Finds what has lapsed, waits for it in vain, and ends it. */
+  /** Marks the runs with expired leases, lets the continuation time pass, and ends them. */
   async reapAll(waitMs = 86_400_000): Promise<void> {
     await this.reap()
     this.pass(waitMs)

@@ -17,24 +17,24 @@ export type RedisKind = (typeof REDIS_KINDS)[number]
 export interface TestRedis {
   kind: RedisKind
   url: string
-  /** Its servers: one, or three. */
+  /** One server, or the three of a cluster. */
   nodes: readonly Redis[]
-  /** Of all its servers at once. */
+  /** Flushes all its servers. */
   flushAll(): Promise<void>
-  /** The keys of a pattern. */
+  /** Removes the keys of a pattern. */
   remove(pattern: string): Promise<void>
   each(see: (key: string) => void): Promise<void>
-  /** An entry that no node has written. */
+  /** Adds an entry that no node has written. */
   add(stream: string, data: string): Promise<void>
   command(...words: string[]): Promise<void>
   /** How often a command was called. */
   calls(command: string): Promise<number>
-  /** Ends all connections. */
+  /** Closes all connections. */
   hangUp(): Promise<void>
   restart(): Promise<void>
   kill9(): Promise<void>
   forgetScripts(): Promise<void>
-  /** It does not answer, and does not hang up either. */
+  /** Redis stops answering, but keeps its connections open. */
   freeze(): void
   thaw(): void
   stop(): Promise<void>
@@ -87,14 +87,14 @@ export async function testRedis(kind: RedisKind, options?: RedisOptions): Promis
 
 export const DAY_TTLS: Ttls = { stateMs: 3_600_000, markMs: 7_200_000 }
 
-/** The parts of the bus on one Redis, each with connections of its own, as in a process of its own. */
+/** The parts of the bus on one Redis. Each has its own connections, as in separate processes. */
 export class RedisScene {
   readonly link: RedisLink
   readonly relay: RedisRelay
   ttls = DAY_TTLS
   readonly relayed = { added: 0, repeated: 0, left: 0, swept: 0, skipped: 0 }
   readonly routed = { new: 0, repeated: 0 }
-  /** How many keys were left alone. */
+  /** The number of keys that were skipped. */
   skipped = 0
   readonly redisTroubles = new Set<string>()
   readonly troubles: unknown[] = []
@@ -159,7 +159,7 @@ export class RedisScene {
     return bus
   }
 
-  /** Redis answers on every shard. */
+  /** Resolves when Redis answers on every shard. */
   up(): Promise<unknown> {
     return until('Redis to answer', async () => (await this.relay.look()) !== 'away')
   }
@@ -169,7 +169,7 @@ export class RedisScene {
     return text == null ? null : JSON.parse(text)
   }
 
-  /** What is in the stream that a job's events go to. */
+  /** The entries of the stream that contains a job's events. */
   async entries(domain: string, jobId: string): Promise<Record<string, unknown>[]> {
     const { keys } = this.link
     const found = await this.link.call((redis) => redis.xRange(keys.stream(domain, keys.shardOf(jobId)), '-', '+'))

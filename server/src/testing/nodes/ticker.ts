@@ -47,7 +47,7 @@ export function content(
   }
 }
 
-/** A new definition that is due every second, unless told otherwise. */
+/** A new definition; by default it is due every second. */
 export async function define(
   store: Store,
   schedule: Partial<Schedule> | null = {},
@@ -65,7 +65,7 @@ export async function again(store: Store, { name }: Definition): Promise<Definit
   return found
 }
 
-/** As if the first tick had been due at another time: where the next one is looked for. */
+/** Sets the time of the next tick. */
 export async function setDue(store: Store, { id }: Definition, atMs: number): Promise<void> {
   await sql(store, 'UPDATE ichido.job_definitions SET next_tick_at = $2 WHERE id = $1', id, atMs)
 }
@@ -95,7 +95,7 @@ export function fail(where: string, error: unknown): never {
   throw new Error(where, { cause: error })
 }
 
-/** The leader's duty, called when a test likes. */
+/** The leader's duty, which the test calls. */
 export async function ticker(
   scene: Pick<LeaderScene, 'services' | 'bus' | 'store' | 'world'>,
   changes: TickerChanges = {},
@@ -117,13 +117,13 @@ export async function ticker(
 
 const MINUTE_MS = 60_000
 
-/** To the first second of a minute: no other one begins while a test looks. */
+/** Moves to the first second of a minute, so that no minute begins during a test. */
 export async function toNextMinute({ store, pass }: Pick<LeaderScene, 'store' | 'pass'>): Promise<void> {
   const nowMs = await store.read(readClock())
   await pass(MINUTE_MS - (nowMs % MINUTE_MS) + 1_000)
 }
 
-/** Until nothing is left that it can do now. */
+/** Ticks until there is nothing left to do. */
 export async function tickAll(tick: () => Promise<number | null>): Promise<void> {
   while ((await tick()) === 0);
 }

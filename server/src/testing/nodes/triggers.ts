@@ -13,7 +13,7 @@ import type { LeaderScene } from './leader-scene.ts'
 import { seize, trusting } from './reaper.ts'
 import { define, fail } from './ticker.ts'
 
-/** A new definition without a schedule, with a topic of its own. */
+/** A new definition without a schedule, with its own topic. */
 export function defineOn(
   store: Store,
   rule: Partial<TriggerRule> = {},
@@ -23,7 +23,7 @@ export function defineOn(
   return define(store, null, { on, ...changes }).then((definition) => ({ ...definition, on }))
 }
 
-/** Records triggers of one topic, one for each of the data; answers with their ids. */
+/** Records triggers of one topic, one for each of the data, and returns their ids. */
 export async function happen(
   { services }: Pick<LeaderScene, 'services'>,
   topic: string,
@@ -40,7 +40,7 @@ interface TriggererChanges {
   onTrouble?: (where: string, error: unknown) => void
 }
 
-/** The leader's duty, called when a test likes. */
+/** The leader's duty, which the test calls. */
 export async function triggerer(
   { services, bus, store, world }: Pick<LeaderScene, 'services' | 'bus' | 'store' | 'world'>,
   { term, batchMax, onTrouble = fail }: TriggererChanges = {},
@@ -55,7 +55,7 @@ export async function triggerer(
   )
 }
 
-/** Of one definition, in the order of arrival. */
+/** The outcomes of one definition, in order of arrival. */
 export function triggerLedger(store: Store, { id }: Pick<Definition, 'id'>): Promise<Row[]> {
   return sql(
     store,

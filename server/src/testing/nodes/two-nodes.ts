@@ -12,11 +12,11 @@ export interface TwoNodes {
   url(): string
   gate(): Promise<Gate>
   /**
-   * Node a has done everything of the first command but commit when node b comes with the second one, which waits, or goes
-   * around it.
+   * Node a has done everything of the first command but the commit when node b begins the second, which waits for it or
+   * skips the locked rows.
    */
   meet<A, B>(first: Command<A>, second: Command<B>): Promise<[A, B]>
-  /** The same, where the second one must not wait: it is done before the first may commit. */
+  /** The same for a second command that must not wait: it ends before the first command may commit. */
   pass<A, B>(first: Command<A>, second: () => Promise<B>): Promise<[A, B]>
 }
 

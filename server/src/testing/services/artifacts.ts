@@ -39,7 +39,7 @@ export async function testBlobs(): Promise<TestFolder & { blobs: Blobs }> {
   return { ...place, blobs: await openDisk({ folder: place.folder, world: realWorld }) }
 }
 
-/** The HTTP layer with a folder for artifacts, which goes when it is closed. */
+/** The HTTP layer with an artifact folder, which is removed on close. */
 export async function artifactApp(engine: Engine): Promise<TestApp> {
   const { blobs, remove } = await testBlobs()
   const http = await testApp(engine, { deps: { blobs } })
@@ -52,7 +52,7 @@ export async function artifactApp(engine: Engine): Promise<TestApp> {
   }
 }
 
-/** Chunks as a socket gives them; after `breakAfter` of them it breaks. */
+/** Chunks as a socket delivers them. It breaks after `breakAfter` chunks. */
 export async function* chunksOf(bytes: Uint8Array, chunkBytes = 65_536, breakAfter = Number.POSITIVE_INFINITY) {
   let count = 0
   for (let at = 0; at < bytes.length; at += chunkBytes) {
@@ -83,20 +83,20 @@ export const ARTIFACT_BYTES_MAX = 200_000
 interface ArtifactServices {
   services(): Services
   submitter(): Caller
-  /** The id of a new job, in a queue of its own, that waits for these. */
+  /** Submits a job in its own queue that waits for these artifacts, and returns its id. */
   submit(caller: Caller, artifacts: AwaitedArtifactShape[], input?: Partial<SubmitInput>): Promise<string>
   send(caller: Caller, jobId: string | null, bytes: Uint8Array, changes?: Partial<UploadRequest>): Promise<Uploaded>
   job(caller: Caller, jobId: string): ReturnType<Services['jobs']['get']>
-  /** Whether a worker could have it, once everything that is due was promoted. */
+  /** Whether a worker could lease the job after all due runs were promoted. */
   leasable(jobId: string): Promise<boolean>
   tidy(): Promise<unknown>
-  /** The files that hold these bytes. */
+  /** The files that contain these bytes. */
   fileOf(bytes: Uint8Array): string[]
-  /** The files of uploads that are under way. */
+  /** The files of unfinished uploads. */
   uploads(): string[]
 }
 
-/** As `eachServices`, with a folder for artifacts of up to `ARTIFACT_BYTES_MAX`. */
+/** Like `eachServices`, with a folder for artifacts of up to `ARTIFACT_BYTES_MAX`. */
 export function eachArtifactServices(suite: (given: ArtifactServices) => void): void {
   const limits = { ...DEFAULT_LIMITS, artifactBytesMax: ARTIFACT_BYTES_MAX }
   eachServices(

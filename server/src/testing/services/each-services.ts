@@ -9,11 +9,11 @@ import { ENGINES, type Engine, testServices } from './services.ts'
 export interface GivenServices {
   engine: Engine
   services(): Services
-  /** The id of a new job of this caller. */
+  /** Submits a job of this caller, and returns its id. */
   submit(caller: Caller, input?: Partial<SubmitInput>, key?: string): Promise<string>
 }
 
-/** Runs a suite once for each engine, on services that all its tests share: a test takes callers of its own. */
+/** Runs a suite once for each engine. All its tests share the services, so each test uses its own callers. */
 export function eachServices(suite: (given: GivenServices) => void, changes: Partial<Omit<Deps, 'store'>> = {}): void {
   describe.each(ENGINES)('%s', (engine) => {
     let opened: Awaited<ReturnType<typeof testServices>> | undefined

@@ -12,10 +12,10 @@ import type { Row, SqlValue } from '../../store/statement.ts'
 import { sql } from '../store/store.ts'
 import { ENGINES, type Engine } from './services.ts'
 
-/** Ichido as an application has it, and what a test sees of it from behind. */
+/** Ichido as an application uses it, with access to its internals for the test. */
 export interface Embedded extends Ichido {
   node: ControlNode
-  /** What went wrong outside of any call. */
+  /** Errors outside of any call. */
   troubles: unknown[]
   sql(text: string, ...params: SqlValue[]): Promise<Row[]>
 }
@@ -30,7 +30,7 @@ export async function embedded(storage: Storage, world = realWorld): Promise<Emb
 
 export interface GivenEngine {
   engine: Engine
-  /** Shared by the suite: a test takes kinds of its own. */
+  /** Shared by the suite, so each test uses its own kinds. */
   ichido(): Embedded
   /** An empty folder, or the suite's database. */
   storage(): Storage
@@ -68,7 +68,7 @@ function there<T>(given: T | null): T {
   return given
 }
 
-/** What a promise was rejected with. */
+/** The error that a promise was rejected with. */
 export async function thrownBy(call: Promise<unknown>): Promise<unknown> {
   return call.then(
     (answer) => Promise.reject(new Error(`It should have been refused, and was answered ${JSON.stringify(answer)}`)),

@@ -14,7 +14,7 @@ import { unique } from '../store/store.ts'
 export interface TestArchive {
   folder: string
   logArchive: LogArchive
-  /** The names of the files in it. */
+  /** The names of the archive's files. */
   files(): string[]
   remove(): void
 }
@@ -50,7 +50,7 @@ export async function beginWriting(services: Services, queue = unique('q')): Pro
   return leaseWriting(services, queue)
 }
 
-/** The next run of a job, or the first. */
+/** Leases and starts the next run of the queue. */
 export async function leaseWriting(services: Services, queue: string): Promise<Writing & { runId: string }> {
   const request = { queues: [queue], kinds: [], max: 1, waitMs: 10_000, startId: 's' }
   const [lease] = await services.runs.lease(WORKER, request)
@@ -78,7 +78,7 @@ export async function leaseWriting(services: Services, queue: string): Promise<W
   }
 }
 
-/** All of a log, by pages of this size. */
+/** A whole log, in pages of this size. */
 export async function pagesOf(services: Services, jobId: string, limit: number): Promise<RunLogShape[]> {
   const found: RunLogShape[] = []
   for (let after: string | null = null; ; ) {

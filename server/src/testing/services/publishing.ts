@@ -5,11 +5,11 @@ import type { Services } from '../../services/index.ts'
 import { finished } from '../store/scene.ts'
 import { unique } from '../store/store.ts'
 
-/** A job that a worker holds and has started, to publish events of. Its first two events have been: PENDING, RUNNING. */
+/** A started job, for publishing events. It already has two events: PENDING and RUNNING. */
 export interface Publishing {
   jobId: string
   publish(...events: NewEvent[]): Promise<boolean[]>
-  /** The next so many events of the stage `progress`. */
+  /** Publishes the next `count` events of the stage `progress`. */
   progress(count: number, data?: unknown): Promise<void>
   succeed(): Promise<void>
 }

@@ -17,11 +17,11 @@ export type Engine = (typeof ENGINES)[number]
 
 export interface TestServices {
   services: Services
-  /** Closes the store and removes what it held. */
+  /** Closes the store and deletes its data. */
   close(): Promise<void>
 }
 
-/** The services on a real, empty store of their own: a SQLite file in a new folder, or a new PostgreSQL database. */
+/** Services on their own empty store: a SQLite file in a new folder, or a new PostgreSQL database. */
 export async function testServices(
   engine: Engine,
   changes: Partial<Omit<Deps, 'store'>> = {},

@@ -11,7 +11,7 @@ export async function enrolled({ workers }: Services, enrollment: Enrollment = {
   return (await workers.enroll(LOCAL_ADMIN, enrollment)).enroll_token
 }
 
-/** A worker that is registered by an enroll token of its own, unless it brings one. */
+/** A registered worker. It uses a new enroll token, unless `changes` contains one. */
 export async function registered(
   services: Services,
   changes: Partial<Registration> = {},
@@ -23,13 +23,13 @@ export async function registered(
   return made
 }
 
-/** Lets a worker's tokens, and the time when it was last seen, lie that much further back. */
+/** Moves back the expiry of a worker's tokens, and the time when the worker was last seen. */
 export async function ageWorker(store: Store, workerId: string, ms: number): Promise<void> {
   await sql(store, `UPDATE ichido.worker_tokens SET expires_at = expires_at - ${ms} WHERE worker_id = $1`, workerId)
   await sql(store, `UPDATE ichido.workers SET last_seen_at = last_seen_at - ${ms} WHERE worker_id = $1`, workerId)
 }
 
-/** How much longer a worker token works, in ms. */
+/** The remaining lifetime of a worker token, in ms. */
 export async function lifeOf(store: Store, token: string): Promise<number> {
   const text = 'SELECT expires_at - now_ms() AS life FROM ichido.worker_tokens WHERE token_hash = $1'
   return integer(only<Row>(await sql(store, text, hashToken(token))), 'life')

@@ -14,12 +14,12 @@ export interface Bulk {
   keyed?: boolean
 }
 
-/** A statement has ten seconds. */
+/** A statement has a timeout of ten seconds. */
 const STATEMENT_MAX = 10_000
 
 /**
- * Many jobs by one statement, on PostgreSQL, as if made over the last hour, so that several sorts of them are mixed. Answers
- * with their runs. The token of every lease is `t`.
+ * Inserts many jobs on PostgreSQL with creation times spread over the last hour, so that several calls mix. Returns
+ * their runs. The token of every lease is `t`.
  */
 export async function insertBulk(store: Store, bulk: Bulk): Promise<{ runId: string; jobId: string }[]> {
   const runs: { runId: string; jobId: string }[] = []
@@ -63,5 +63,5 @@ async function insertSome(store: Store, bulk: Bulk): Promise<{ runId: string; jo
   return rows.map((row) => ({ runId: text(row, 'id'), jobId: text(row, 'job_id') }))
 }
 
-/** A UUIDv7 of the row's own instant. */
+/** A UUIDv7 of the row's creation time. */
 const UUID = `(lpad(to_hex(at), 12, '0') || '7' || lpad(to_hex(i % 4096), 3, '0') || '8' || substr(md5(random()::text), 1, 15))::uuid`

@@ -2,24 +2,24 @@ import { command, type Store } from '../../store/port.ts'
 import { integer, query, type Row, statement, text } from '../../store/statement.ts'
 import { sql } from './store.ts'
 
-/** Tells which tables were changed since it was last asked. */
+/** Tells which tables have changed since the last call. */
 export interface ChangeLog {
   /** A table's name for each row that was inserted, updated or deleted. */
   since(): Promise<string[]>
 }
 
-/** A refused request may count itself. */
+/** A refused request may be counted. */
 const COUNTERS = ['once_counters', 'minute_counts']
-/** A node shares how far it has come in its queues a moment after it leased, whichever request is served then. */
+/** A node writes its progress in the queues shortly after a lease, during any later request. */
 const SHARED_LATER = ['queue_times']
-/** A submission claims its new names before it is refused for another reason. They count for a day, and do nothing else. */
+/** A submission claims new names before it may be refused for another reason. They count for a day and have no other effect. */
 const CLAIMED_BEFORE = ['user_names']
-/** Any request of a worker is a sign of life, written later. */
+/** Any request of a worker is a sign of life, which is written later. */
 const SIGNS_OF_LIFE: Readonly<Record<string, readonly string[]>> = { workers: ['last_seen_at', 'detached_at'] }
-/** A row without limits of its own says nothing about a user: it is there to be locked. */
+/** A row without its own limits says nothing about a user. It exists only to be locked. */
 const LIMITS_ONLY = 'WHEN (NEW.custom)'
 
-/** Has the database itself note each row that changes: a change cannot go past a trigger. */
+/** Uses database triggers, so that no change is missed. */
 export async function watchChanges(store: Store): Promise<ChangeLog> {
   await sql(store, CREATE[store.engine])
   if (store.engine === 'postgres') await sql(store, NOTE_FUNCTION)
@@ -51,7 +51,7 @@ const CREATE = {
 const NOTE_FUNCTION = `CREATE FUNCTION ichido.test_note() RETURNS trigger LANGUAGE plpgsql AS
   $$ BEGIN INSERT INTO ichido.test_changes (changed) VALUES (TG_TABLE_NAME); RETURN NULL; END $$`
 
-/** Some statements lock a row by writing what it holds. */
+/** Some statements lock a row by writing its current values. */
 const UPDATED = {
   sqlite: (before: string, after: string) => `WHEN ${before} IS NOT ${after}`,
   postgres: (before: string, after: string) => `WHEN (ROW${before} IS DISTINCT FROM ROW${after})`,

@@ -1,4 +1,4 @@
-/** Runs in the browser: how far each piece of text stands out from what is behind it, as WCAG counts it. */
+/** Runs in the browser: the contrast of each piece of text with its background, as WCAG defines it. */
 export function contrasts(): { text: string; ratio: number }[] {
   const canvas = document.createElement('canvas')
   canvas.width = canvas.height = 1

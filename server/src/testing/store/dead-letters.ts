@@ -19,7 +19,7 @@ type Changes = NonNullable<Parameters<Scene['item']>[0]>
 
 const BATCH = 500
 
-/** Jobs of a scene that failed for good. */
+/** Creates dead letters in a scene, and returns their jobs. */
 export async function makeDead(scene: Scene, count: number, changes: Changes = {}): Promise<string[]> {
   const made: string[] = []
   while (made.length < count) {
@@ -30,7 +30,7 @@ export async function makeDead(scene: Scene, count: number, changes: Changes = {
   return made
 }
 
-/** Leases what is there and fails it for good; answers with the jobs. */
+/** Leases all runs, fails them for good, and returns their jobs. */
 export async function failAll(scene: Scene, kind = 'work'): Promise<string[]> {
   const leases = await scene.lease({ max: BATCH, startId: 'start', kinds: [kind] })
   const report = failed({ code: 'BROKEN', message: 'It broke' }, false)
@@ -65,7 +65,7 @@ export function begin(scene: Scene, changes: Partial<NewRedrive> = {}): Command<
   })
 }
 
-/** Takes leadership, whoever has it. */
+/** Takes the leadership from any holder. */
 export async function lead(store: Store): Promise<Term> {
   await sql(store, 'UPDATE ichido.leadership SET holder = NULL, expires_at = 0')
   const holder = v7()
@@ -74,7 +74,7 @@ export async function lead(store: Store): Promise<Term> {
   return { epoch, holder }
 }
 
-/** The leader's duty on a store; each call is a tick. */
+/** The leader's duty on a store. Each call is a tick. */
 export function redriver(store: Store, term: Term, counts: Partial<Meter> = {}): () => Promise<number | null> {
   const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
   const fairTags = { tagsFor: byClock }
@@ -89,7 +89,7 @@ export async function progress(store: Store, { redriveId }: Pick<Redrive, 'redri
   return found
 }
 
-/** How often each job was redriven: its runs with a fresh retry budget after the first. */
+/** How often each job was redriven: the number of later runs with a fresh retry budget. */
 export async function timesRetried(scene: Scene): Promise<Map<string, number>> {
   const rows = await sql(
     scene.store,

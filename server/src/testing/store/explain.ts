@@ -1,7 +1,7 @@
 import { type Command, command, type Store } from '../../store/port.ts'
 import { query, type Statement, type Step, statement, type text, type Work } from '../../store/statement.ts'
 
-/** One node of a plan, as PostgreSQL's EXPLAIN (FORMAT JSON) tells it. */
+/** One node of a plan in the format of PostgreSQL's EXPLAIN (FORMAT JSON). */
 export interface PlanNode {
   'Node Type': string
   'Index Name'?: string
@@ -17,7 +17,7 @@ export interface PlanNode {
   Plans?: PlanNode[]
 }
 
-/** The plan that a node keeps for a statement, made with the settings of its transactions, whatever the parameters. */
+/** The generic plan of a statement, made with the settings of a node's transactions. */
 export function keptPlan(store: Store, { postgres }: Statement): Promise<PlanNode> {
   return store.write(
     command('explain', function* work(): Work<PlanNode> {
@@ -31,7 +31,7 @@ export function keptPlan(store: Store, { postgres }: Statement): Promise<PlanNod
   )
 }
 
-/** What a command that only reads really did, statement by statement. */
+/** The executed plans of a reading command, one for each statement. */
 export async function readPlans(store: Store, { work }: Command<unknown>): Promise<PlanNode[]> {
   const plans: PlanNode[] = []
   await store.read(
@@ -48,7 +48,7 @@ export async function readPlans(store: Store, { work }: Command<unknown>): Promi
   return plans
 }
 
-/** What a writing command really does; nothing of it stays. */
+/** The executed plans of a writing command, which is rolled back. */
 export async function writePlans(store: Store, { work }: Command<unknown>): Promise<PlanNode[]> {
   const plans: PlanNode[] = []
   const undo = new Error('This was a trial')
@@ -85,7 +85,7 @@ export function nodes(plan: PlanNode): PlanNode[] {
   return [plan, ...(plan.Plans ?? []).flatMap(nodes)]
 }
 
-/** The indexes that a plan reads a table by; `whole` where it reads all of it. */
+/** The indexes through which a plan reads a table; `whole` for a scan of the whole table. */
 export function waysInto(plan: PlanNode, table: string): string[] {
   const scans = nodes(plan).filter((node) => node['Relation Name'] === table && node['Node Type'].endsWith('Scan'))
   const ways = scans.flatMap((scan) => {
@@ -96,7 +96,7 @@ export function waysInto(plan: PlanNode, table: string): string[] {
   return [...new Set([...ways, ...whole])].sort()
 }
 
-/** How many rows its scans looked at, also those that a filter then threw away. */
+/** The number of rows that the scans of a plan read, including those that a filter removed. */
 export function rowsTouched(plan: PlanNode): number {
   return nodes(plan)
     .filter((node) => /Scan$/.test(node['Node Type']) && node['Relation Name'] !== undefined)

@@ -4,14 +4,14 @@ import { statement } from '../../store/statement.ts'
 import { interpose } from './interpose.ts'
 import { until } from './store.ts'
 
-// Also of a command that has no patience itself.
+// Commands with a shorter lock timeout also wait at the gate.
 const wait = statement('', `SELECT pg_advisory_xact_lock($1) FROM set_config('lock_timeout', '5s', true)`)
 let gates = 0
 
 /**
- * Holds a transaction on PostgreSQL at a chosen point, so that another one meets it there. A transaction waits 5 s at
- * most; then its lock timeout strikes, and `open` throws: otherwise a test in which the other one should not have waited would
- * pass all the same.
+ * Holds a transaction on PostgreSQL at a chosen point, so that another transaction meets it there. A transaction waits
+ * for 5 s at most. Then its lock timeout ends it, and `open` throws: otherwise a test would pass although its second
+ * command waited by mistake.
  */
 export class Gate {
   readonly #id = ++gates
@@ -24,7 +24,7 @@ export class Gate {
     this.#client = client
   }
 
-  /** On a connection that is for gates only. */
+  /** The connection is used only for gates. */
   static async shut(client: pg.Client): Promise<Gate> {
     const gate = new Gate(client)
     await client.query('SELECT pg_advisory_lock($1)', [gate.#id])
@@ -36,7 +36,7 @@ export class Gate {
     return interpose(command, after, () => ({ kind: 'query', statement: wait, params: [this.#id] }))
   }
 
-  /** Settles when somebody waits at the gate. */
+  /** Resolves when a transaction waits at the gate. */
   async reached(): Promise<void> {
     await until('a transaction at the gate', async () => {
       for (const held of await this.#waiting()) this.#held.add(held)
@@ -45,8 +45,8 @@ export class Gate {
   }
 
   /**
-   * By process and virtual transaction: a connection whose transaction gave up may be back with the next. Both are from
-   * pg_locks: pg_stat_activity is read at another moment, and may still show the transaction before.
+   * Names of process and virtual transaction: a connection whose transaction was canceled may return with the next one.
+   * Both come from pg_locks, because pg_stat_activity is read at another moment and may still show the earlier one.
    */
   async #waiting(): Promise<string[]> {
     const text = `SELECT pid || ' in ' || virtualtransaction AS held FROM pg_locks
@@ -56,9 +56,9 @@ export class Gate {
     return rows.map(({ held }) => held)
   }
 
-  /** Settles when a transaction of this database waits for anything but a gate. */
+  /** Resolves when a transaction of this database waits for any lock except a gate. */
   async someoneWaits(): Promise<void> {
-    // What is named by a hash has a classid; a gate is named by a small number.
+    // Locks that are named by a hash have a classid. A gate is named by a small number.
     const text = `SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
       WHERE a.datname = current_database() AND NOT l.granted AND (l.locktype <> 'advisory' OR l.classid <> 0)`
     await until(

@@ -2,8 +2,8 @@ import type { Command } from '../../store/port.ts'
 import type { Step, Work } from '../../store/statement.ts'
 
 /**
- * The command, with something more after its statement of this name, or before its commit: a step, or a deed. Before its
- * commit, it is as PostgreSQL carries it out: by one statement where that will do.
+ * The command with an extra step, or a side effect, after the statement of this name or before its commit. Before the
+ * commit, the command runs as on PostgreSQL: as a single statement if possible.
  */
 export function interpose<T>(command: Command<T>, after: string | null, extra: () => Step | undefined): Command<T> {
   function* work(again: boolean): Work<T> {

@@ -3,13 +3,13 @@ import { Reaper } from '../nodes/reaper.ts'
 import type { Scene } from './scene.ts'
 import { sql } from './store.ts'
 
-/** Makes a scene's worker one that is registered. */
+/** Registers the worker of a scene. */
 export async function register({ store, workerId }: Scene): Promise<void> {
   const insert = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', '[]', 0)`
   await sql(store, insert, workerId)
 }
 
-/** A run whose worker sends no heartbeats: its lease has lapsed, the leader has ended it, and the job's next run waits. */
+/** A run whose worker sent no heartbeat: its lease has expired, the leader has ended it, and the job's next run is pending. */
 export async function lapsedRun(scene: Scene, policy: object = {}): Promise<Leased> {
   await register(scene)
   const lease = await scene.running({ policy: { continuation_seconds: 0, ...policy } })

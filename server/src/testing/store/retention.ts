@@ -9,7 +9,7 @@ import { sql } from './store.ts'
 const lead = statement('', "UPDATE ichido.leadership SET holder = 'tester' WHERE holder IS NULL")
 const readTerm = statement('', 'SELECT epoch, holder FROM ichido.leadership')
 
-/** As whoever leads, or the test where nobody does. */
+/** Runs as the current leader. If there is none, the test leads. */
 export function removeKeys(max: number): Command<number> {
   return command('remove_keys', function* work(again): Work<number> {
     yield* one(lead)
@@ -19,14 +19,14 @@ export function removeKeys(max: number): Command<number> {
   })
 }
 
-/** These settings, and the defaults of all others. */
+/** These settings, with defaults for all others. */
 export function settingsOf(values: Partial<Record<SettingName, number>>) {
   return { get: (name: SettingName) => values[name] ?? SETTINGS[name].default }
 }
 
 /**
- * What is left of jobs that are gone. A key may outlive its job, and the ledger of ticks stays. On SQLite an event of nobody's
- * takes the place of the last.
+ * Counts the rows that are left of deleted jobs. A key may outlive its job, and the ledger of ticks stays. On SQLite a
+ * placeholder event stands in for the last event.
  */
 export async function leftovers(store: Store): Promise<Record<string, number>> {
   const tables = ['runs', 'results', 'events', 'job_labels', 'dead_letters', 'expired_keys', 'once_counters']

@@ -29,16 +29,16 @@ type SubmitChanges = Partial<Omit<SubmitItem, 'key'>> & {
 
 export const KEY_TTL_MS = 60_000
 
-/** What a worker names a run by. */
+/** A worker names a run by these. */
 export type Holding = Pick<Leased, 'runId' | 'leaseId' | 'version'>
 
-/** A user, a queue and a worker of a test's own, and what they do on a store. */
+/** A test's own user, queue and worker, and their actions on a store. */
 export class Scene {
   readonly store: Store
   readonly userId = unique('user')
   readonly queue = unique('queue')
   readonly workerId = unique('worker')
-  /** As a node remembers them. */
+  /** The kind rotation that a node remembers. */
   readonly #turns = new Map<string, string | null>()
 
   constructor(store: Store) {
@@ -77,7 +77,7 @@ export class Scene {
     return only(await this.submitAll([this.item(changes)]))
   }
 
-  /** The id of a job that must be accepted. */
+  /** Submits a job that must be accepted, and returns its id. */
   async submitted(changes: SubmitChanges = {}): Promise<string> {
     const outcome = await this.submit(changes)
     if (outcome.kind === 'refused') throw new Error(`Refused: ${outcome.refusal.message}`)
@@ -105,7 +105,7 @@ export class Scene {
     return only(answer.leases)
   }
 
-  /** The one run that must be there to lease. */
+  /** Leases the only available run. */
   async leased(changes: Partial<LeaseItem> = {}): Promise<Leased> {
     return only(await this.lease(changes))
   }
@@ -119,7 +119,7 @@ export class Scene {
     return only(await this.store.write(startBatch([this.startItem(lease, changes)])))
   }
 
-  /** A new job, in the hands of the worker and RUNNING. */
+  /** A new job that the worker holds in RUNNING. */
   async running(changes: SubmitChanges = {}): Promise<Leased> {
     await this.submitted(changes)
     return this.leased({ startId: 'start' })
@@ -193,7 +193,7 @@ export class Scene {
     return rows.map(({ data }) => JSON.parse(data))
   }
 
-  /** Lets time pass for this user: everything of it lies that much further back. */
+  /** Lets time pass for this user by moving all its times back. */
   async age(ms: number): Promise<void> {
     for (const [table, columns] of Object.entries(INSTANTS)) {
       const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
@@ -238,7 +238,7 @@ export function only<T>(list: readonly T[]): T {
   return first
 }
 
-/** A lease that answers with the leases alone, from where no rotation of kinds stands. */
+/** A lease command that returns only the leases, and starts without a rotation of kinds. */
 export function leasesFor(items: readonly LeaseItem[], from?: LeaseFrom): Command<Leased[][]> {
   const { name, work, fastPath } = leaseBatch(items, from)
   const leasesOf = (answer: LeaseAnswer | null) => answer?.leases ?? null

@@ -2,7 +2,7 @@ import type { Store } from '../../store/port.ts'
 import { type Row, text } from '../../store/statement.ts'
 import { sql } from './store.ts'
 
-/** The schema as the engine itself tells it: the same text for the same schema, whoever made it and in which order. */
+/** The schema as the engine reports it. The same schema gives the same text, in whatever order it was created. */
 export function dumpSchema(store: Store): Promise<string> {
   return store.engine === 'sqlite' ? dumpSqlite(store) : dumpPostgres(store)
 }
@@ -15,7 +15,7 @@ async function dumpSqlite(store: Store): Promise<string> {
   return rows.map((row) => `${oneIndent(text(row, 'sql'))};\n`).join('\n')
 }
 
-/** Migrations are written inside TypeScript, at whatever depth. */
+/** Migrations are written inside TypeScript, with varying indentation. */
 function oneIndent(ddl: string): string {
   return ddl
     .split('\n')

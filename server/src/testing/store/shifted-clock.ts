@@ -1,6 +1,6 @@
 import pg from 'pg'
 
-/** A PostgreSQL whose clock, as far as our statements can tell, a test sets. */
+/** A PostgreSQL whose clock, as seen by our statements, is set by the test. */
 export interface ShiftedClock {
   pool: pg.Pool
   shift(ms: number): Promise<void>
@@ -10,7 +10,7 @@ const CLOCK = /\bclock_timestamp\(\)/g
 
 type Query = (config: pg.QueryConfig | string, ...rest: unknown[]) => unknown
 
-/** Every statement asks a function of the database's for the time instead of the system. */
+/** Every statement gets the time from a database function instead of the system clock. */
 class ShiftedClient extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config)
@@ -24,7 +24,7 @@ class ShiftedClient extends pg.Client {
   }
 }
 
-/** For another node on a database whose clock a test has taken over. */
+/** A pool for another node on a database with a shifted clock. */
 export function shiftedPool(url: string): pg.Pool {
   const options: pg.PoolConfig & { Client: typeof pg.Client } = {
     connectionString: url,

@@ -11,11 +11,11 @@ import { ENGINES, type Engine } from '../services/services.ts'
 
 export interface TestStore {
   store: Store
-  /** Closes the store and removes what it held. */
+  /** Closes the store and deletes its data. */
   close(): Promise<void>
 }
 
-/** An empty store of one's own: SQLite in memory, or a new PostgreSQL database. */
+/** A new empty store: SQLite in memory, or a new PostgreSQL database. */
 export async function testStore(engine: Engine): Promise<TestStore> {
   if (engine === 'sqlite') {
     const store = openSqlite({ now: () => realWorld.now() })
@@ -32,7 +32,7 @@ export async function testStore(engine: Engine): Promise<TestStore> {
   }
 }
 
-/** One node more on a PostgreSQL database. */
+/** Opens another node on a PostgreSQL database. */
 export function openNode(
   url: string,
   changes: { schema?: string; allowNoFsync?: boolean } = {},
@@ -46,7 +46,7 @@ export function openNode(
   })
 }
 
-/** Runs a suite once for each engine, each on a store that all its tests share: a test takes names of its own. */
+/** Runs a suite once for each engine. All its tests share the store, so each test uses its own names. */
 export function eachEngine(suite: (given: { engine: Engine; store(): Store }) => void): void {
   describe.each(ENGINES)('%s', (engine) => {
     let opened: TestStore | undefined
@@ -64,7 +64,7 @@ export function eachEngine(suite: (given: { engine: Engine; store(): Store }) =>
   })
 }
 
-/** Any SQL, in the words of the statements: `ichido.table`, `$1`, `now_ms()`. */
+/** Runs any SQL in the notation of our statements: `ichido.table`, `$1`, `now_ms()`. */
 export function sql(store: Store, text: string, ...params: SqlValue[]): Promise<Row[]> {
   return store.write(command('test', () => query(statement('', text), ...params)))
 }
@@ -74,7 +74,7 @@ export function unique(prefix: string): string {
   return `${prefix}-${randomUUID().slice(0, 13)}`
 }
 
-/** Looks until there is something to see; fails after a time that no healthy machine needs. */
+/** Calls `look` until it returns something. The timeout is longer than a healthy machine needs. */
 export async function until<T>(what: string, look: () => Promise<T | null | undefined | false | 0>): Promise<T> {
   const deadlineMs = performance.now() + 30_000
   for (;;) {

@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline'
 import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import { Scene } from './scene.ts'
 
-/** Run by a test that watches it: says `requested`, submits, says `answered`, for each line that it is sent. */
+/** A child process for tests. For each line of input it prints `requested`, submits a job, and prints `answered`. */
 const store = openSqlite({ dataDir: process.argv[2] ?? '', now: () => Date.now() })
 const scene = new Scene(store)
 writeSync(1, 'ready\n')

@@ -2,7 +2,7 @@ import { copyFileSync, truncateSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { checkSeal, seal } from '../../store/backup/backup-file.ts'
 
-/** A copy of a backup that somebody has changed and sealed again: a seal tells of damage, not of who made the file. */
+/** A copy of a backup that was changed and sealed again: a seal detects damage, not the author of the file. */
 export function tamper(file: string, copy: string, sql: string): void {
   copyFileSync(file, copy)
   const sealed = checkSeal(copy)
