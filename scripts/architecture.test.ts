@@ -13,7 +13,7 @@ test('imports go one way, without cycles, and the world is injected', () => {
   expect(breaches(repository, packageEntries())).toEqual([])
 })
 
-test('the library reaches nothing of the server, and only packages that it brings along', () => {
+test('the library reaches nothing of the server, and only packages that it ships with', () => {
   expect(libraryBreaches(repository, packageEntries())).toEqual([])
 })
 
@@ -26,7 +26,7 @@ describe('the check itself', () => {
   ])
   const check = (files: Record<string, string>) => breaches(new Map(Object.entries(files)), entries)
 
-  test('finds that there is nothing to check', () => {
+  test('the check fails if there is nothing to check', () => {
     expect(check({})).toEqual(['There are no files to check.'])
     expect(check({ 'server/src/core/a.test.ts': '' })).toEqual(['There are no files to check.'])
   })
@@ -83,18 +83,18 @@ describe('the check itself', () => {
     expect(check({ [path]: `import { x } from '${from}'` })).toEqual([])
   })
 
-  test('a file outside of every room is told', () => {
+  test('a file outside of every room is reported', () => {
     expect(check({ 'server/other/a.ts': '' })).toEqual(['server/other/a.ts belongs to no room of the rule table.'])
   })
 
-  test('finds a folder with more files than a reader takes in', () => {
+  test('a folder with more than 20 files is reported', () => {
     const folder = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, i) => [`sdk/src/client/a${i}.ts`, '']))
     expect(check({ ...folder(20), 'sdk/src/client/a.test.ts': '' })).toEqual([])
     expect(check(folder(21))).toEqual(['sdk/src/client has 21 files; at most 20 make a room.'])
   })
 
-  test('finds what the library reaches of the server, through the SDK and by lazy imports and types', () => {
+  test("the library's reach includes the SDK, lazy imports and types", () => {
     const files = {
       ...Object.fromEntries(LIBRARY.map((path) => [path, ''])),
       'server/src/library/index.ts': "export * from '@ichido/sdk'; export const open = () => import('./embed.ts')",
@@ -115,7 +115,7 @@ describe('the check itself', () => {
     expect(libraryBreaches(new Map(), entries)).toContain('server/src/library/index.ts is missing.')
   })
 
-  test('finds cycles, through types too, and none where there is none', () => {
+  test('import cycles are reported, also through types', () => {
     const a = "import type { B } from './b.ts'"
     const b = "export * from './c.ts'"
     expect(check({ 'sdk/src/a.ts': a, 'sdk/src/b.ts': b, 'sdk/src/c.ts': '' })).toEqual([])
@@ -137,7 +137,7 @@ describe('the check itself', () => {
     expect(check({ 'server/src/core/a.ts': text }).join()).toContain(message)
   })
 
-  test('the core may hash, parse and name things like the world', () => {
+  test('the core may hash and parse, and use names like those of the world', () => {
     const text = `
       import { createHash } from 'node:crypto'
       import { z } from 'zod'
@@ -159,7 +159,7 @@ describe('the check itself', () => {
     ['performance.now()', 'performance.now'],
     ['{ now: Date.now }', 'Date.now'],
     ['[setInterval]', 'setInterval'],
-  ])('%s stands only in the files that are injected', (code, use) => {
+  ])('only the injected files may use %s', (code, use) => {
     const text = `export const x = (f: () => void) => (${code})`
     const rooms = ['server/src/services/', 'server/src/leader/', 'server/src/store/', 'server/src/bus/', 'sdk/src/']
     for (const room of rooms) {
@@ -168,7 +168,7 @@ describe('the check itself', () => {
     expect(check({ 'server/src/node/world.ts': text, 'sdk/src/world.ts': text })).toEqual([])
   })
 
-  test('what is imported counts like what is global', () => {
+  test('imported functions are checked like globals', () => {
     expect(check({ 'sdk/src/a.ts': "import { randomUUID } from 'node:crypto'" })).toHaveLength(1)
     expect(check({ 'sdk/src/a.ts': "import { setTimeout as sleep } from 'node:timers/promises'" })).not.toEqual([])
   })

@@ -1,5 +1,5 @@
-// Brings what a fresh clone needs (Node 24, npm packages) and runs one command with it. Node's built-ins only, and
-// nothing newer than Node 18: this file is what runs before anything else is there.
+// Fetches what a fresh clone needs (Node 24, npm packages) and runs one command with it. This code runs before anything is
+// installed, so it uses only Node's built-ins, and nothing newer than Node 18.
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { cacheDir, root } from './boot/fetch-packages.mjs'
@@ -29,7 +29,7 @@ if (!command) {
   process.exit(2)
 }
 
-// npm runs scripts in the repository's root; paths on the CLI's command line are the caller's own.
+// npm runs scripts in the repository's root, but paths on the command line of `ichido` are relative to the caller's folder.
 const cwd = name === 'ichido' ? (process.cwd() === root && process.env.INIT_CWD) || process.cwd() : root
 
 const stop = (signal) => process.exit(128 + constants.signals[signal])
@@ -41,7 +41,7 @@ try {
   await ensureModules(node.major)
   for (const signal of STOPS) process.removeListener(signal, stop)
   const [script, ...args] = command
-  // Node starts a fifth faster with what it compiled the last time.
+  // With the compile cache of the last run, Node starts a fifth faster.
   process.env.NODE_COMPILE_CACHE ??= join(cacheDir, 'compiled')
   await run(node.path, ['--conditions=ichido-source', join(root, script), ...args, ...rest], { cwd })
 } catch (error) {

@@ -1,18 +1,17 @@
-// The `prepack` of the packages: JavaScript, declarations and assets into <package>/dist. Node does not strip types
-// below node_modules, so the files that are published are not those that run in the repository.
+// The `prepack` of the packages writes JavaScript, declarations and assets to <package>/dist. Node does not strip types below
+// node_modules, so the published files are not those that run in the repository.
 import { spawnSync } from 'node:child_process'
 import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { bundleAgent } from './bundle-agent.mjs'
-import { bundleLibrary } from './bundle-library.mjs'
+import { bundleAgent, bundleLibrary } from './bundle.mjs'
 
 const ASSETS = /\.(html|sql|lua|css|js|svg)$/
 const SHEBANG = '#!/usr/bin/env node\n'
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)))
 
-/** The declarations of the others lean on the SDK's. */
+/** The SDK comes first, because the other declarations refer to its declarations. */
 const BUILDS = {
   sdk: buildSdk,
   async library() {
@@ -39,11 +38,11 @@ function buildSdk() {
 async function buildServer() {
   const { bin } = compileAll('server')
   for (const file of Object.values(bin)) makeProgram(join(root, 'server', file))
-  // What the server hands out at /agent.mjs.
+  // The server serves this file at /agent.mjs.
   writeFileSync(join(root, 'server', 'dist', 'agent.mjs'), await bundleAgent())
 }
 
-/** Of the server's sources, all that the library's entries lead to. */
+/** Bundles all server sources that the library's entries reach. */
 async function buildLibrary() {
   const { dependencies, exports } = begin('library')
   const dist = join(root, 'library', 'dist')
@@ -58,7 +57,7 @@ async function buildLibrary() {
   rmSync(all, { recursive: true })
 }
 
-/** A declaration and those that it imports; the compiler writes those of the whole engine. */
+/** Copies a declaration and those that it imports. The compiler writes the declarations of the whole engine. */
 function keepDeclarations(all, dist, file) {
   if (existsSync(join(dist, file))) return
   cpSync(join(all, file), join(dist, file))
@@ -70,7 +69,7 @@ function keepDeclarations(all, dist, file) {
 function begin(name) {
   const folder = join(root, name)
   rmSync(join(folder, 'dist'), { recursive: true, force: true })
-  // npm packs it from the package's own folder only.
+  // npm packs the license only from the package's own folder.
   cpSync(join(root, 'LICENSE'), join(folder, 'LICENSE'))
   return JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
 }
@@ -85,16 +84,16 @@ function compileAll(name) {
   return manifest
 }
 
-/** Only written: `npm test` checks the types, and an application that uses the packed files. */
+/** Only emits: `npm test` checks the types, and an application that uses the packed files. */
 function compile(name) {
   const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
   const args = [compiler, '--project', join(root, name, 'tsconfig.build.json')]
-  // npm reads what `npm pack --json` prints; the compiler's words go elsewhere.
+  // npm parses the stdout of `npm pack --json`, so the compiler's output goes to stderr.
   const { status } = spawnSync(process.execPath, args, { stdio: ['ignore', process.stderr.fd, process.stderr.fd] })
   if (status !== 0) process.exit(status ?? 1)
 }
 
-/** Beside a `page.ts` there must be no `page.js`: its copy would take the place of what was compiled. */
+/** A `page.js` beside a `page.ts` would overwrite the compiled file. */
 function copyAsset(from, to) {
   if (existsSync(to)) {
     process.stderr.write(`${from} would be copied over what was compiled to ${to}; rename one of them.\n`)

@@ -13,10 +13,10 @@ import { freshDatabase } from './testing/services.ts'
 
 const run = promisify(execFile)
 const INSTALL_WITHIN_MS = 300_000
-/** In the order in which they are published: each depends on those before it. */
+/** In the order of publishing: each package depends on those before it. */
 const PACKAGES = ['sdk', 'library', 'server']
 
-/** What an application gets with `npm install ichido`. */
+/** The limits of an `npm install ichido`. */
 const LIBRARY_MAX = { packages: 30, bytes: 15_000_000, modules: 60 }
 const IMPORTS = 10
 
@@ -57,7 +57,7 @@ await ichido.close()
 console.log(JSON.stringify({ typed, same: job.id === again.id, calls, stages, unused: [wrong, refused].length }))
 `
 
-/** Without a control plane. */
+/** An application without a control plane. */
 const ORDERS = `
 import { DatabaseSync } from 'node:sqlite'
 import { createIdempotency, sqliteKeys } from 'ichido/idempotency'
@@ -80,7 +80,7 @@ const refused = () => once.fetch(new Request('http://shop'), { route: 'r', user:
 console.log(JSON.stringify([await post(), await post(), database.prepare('SELECT * FROM orders').all().length, typeof refused]))
 `
 
-/** Which files an import loads, and how long it takes. */
+/** Prints the files that an import loads, and its duration. */
 const IMPORT = `
 import { registerHooks } from 'node:module'
 const files = []
@@ -90,7 +90,7 @@ await import(process.argv[2])
 console.log(JSON.stringify({ ms: performance.now() - began, files: files.filter((url) => url.startsWith('file:')) }))
 `
 
-/** A handler that holds up its event loop: only the thread tells of it. */
+/** A handler that blocks its event loop, which only the thread can report. */
 const BLOCKED = `
 import { defineKind, open } from 'ichido'
 const told = Promise.withResolvers()
@@ -131,12 +131,12 @@ beforeAll(async () => {
     writeFileSync(join(each, 'package.json'), '{"private":true,"type":"module"}')
   }
   for (const [name, text] of Object.entries(FILES)) writeFileSync(join(app, name), text)
-  // The packages are built in place: two runs on one clone must not do it at the same time.
+  // The packages are built in place, so two runs on one clone must not build at the same time.
   await withLock(
     join(cacheDir, 'pack.lock'),
     () => {},
     async () => {
-      // As a release does it, but for sending them: this builds them, too.
+      // This does what a release does, including the build, but publishes nothing.
       for (const name of PACKAGES) await runNpm(['publish', '--dry-run', '--offline'], join(root, name))
       for (const name of PACKAGES) {
         await runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], join(root, name))
@@ -156,7 +156,7 @@ beforeAll(async () => {
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-/** As npm lists it, and as the files are long. */
+/** The packages that npm lists, and the sum of the file sizes. */
 function weigh(modules: string): { packages: string[]; bytes: number } {
   const { packages } = JSON.parse(readFileSync(join(modules, '.package-lock.json'), 'utf8'))
   const sizes = globSync('**/*', { cwd: modules }).map((path) => statSync(join(modules, path)))
@@ -168,7 +168,7 @@ const filesIn = (at: string, name: string) =>
   globSync('**/*.*', { cwd: join(at, 'node_modules', name) }).filter((path) => !path.startsWith('node_modules/'))
 
 describe('the packages', () => {
-  test('hold what runs, and neither sources nor tests', () => {
+  test('the packages contain the built files, and neither sources nor tests', () => {
     const library = filesIn(app, 'ichido')
     const sdk = filesIn(app, '@ichido/sdk')
     const server = filesIn(program, '@ichido/server')
@@ -185,11 +185,11 @@ describe('the packages', () => {
     expect(server).toContain('dist/agent.mjs')
   })
 
-  test.each(PACKAGES)('%s says what npm and people need to know', (name) => {
+  test.each(PACKAGES)('the manifest of %s has what npm and users need', (name) => {
     const manifest = JSON.parse(readFileSync(join(root, name, 'package.json'), 'utf8'))
     const { version } = JSON.parse(readFileSync(join(root, 'sdk', 'package.json'), 'utf8'))
     expect(manifest).toMatchObject({
-      // One number for all three: they are released together, and each asks for the SDK of its own release.
+      // All three have the same version: they are released together, and each needs the SDK of its release.
       version,
       ...(name === 'sdk' ? {} : { dependencies: { '@ichido/sdk': version } }),
       license: 'MIT',
@@ -205,7 +205,7 @@ describe('the packages', () => {
 })
 
 describe('an application', () => {
-  test('installs few and small packages', () => {
+  test('an application installs few and small packages', () => {
     const { packages, bytes } = installed
     console.log(`npm install ichido: ${packages.length} packages, ${(bytes / 1e6).toFixed(1)} MB`)
     const heavy = /fastify|swagger|helmet|commander|pino|redis|prometheus|close-with-grace/
@@ -214,7 +214,7 @@ describe('an application', () => {
     expect(bytes).toBeLessThanOrEqual(LIBRARY_MAX.bytes)
   })
 
-  test.each(['ichido', 'ichido/idempotency'])('loads little of them when it imports %s', async (name) => {
+  test.each(['ichido', 'ichido/idempotency'])('importing %s loads few files', async (name) => {
     const times: number[] = []
     let files: string[] = []
     for (let i = 0; i < IMPORTS; i++) {
@@ -226,7 +226,7 @@ describe('an application', () => {
     const median = times.sort((a, b) => a - b)[IMPORTS / 2]?.toFixed(0)
     console.log(`import of ${name}: ${files.length} files, ${median} ms in the middle of ${IMPORTS}`)
     const packages = files.map((url) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(url)?.[1])
-    // Neither the engine nor PostgreSQL's client, before a store is opened.
+    // Before a store is opened, neither the engine nor PostgreSQL's client is loaded.
     expect(new Set(packages)).toEqual(
       new Set(packages.filter((each) => /^(@?ichido.*|eventsource-parser)$/.test(`${each}`))),
     )
@@ -234,27 +234,27 @@ describe('an application', () => {
     expect(files.length).toBeLessThanOrEqual(LIBRARY_MAX.modules)
   })
 
-  test('type-checks against them', async () => {
+  test('an application type-checks against the packages', async () => {
     const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
     const { stdout } = await run(process.execPath, [compiler, '--project', app]).catch((error) => error)
     expect(stdout).toBe('')
   })
 
-  test('submits, handles, watches and closes on SQLite', async () => {
+  test('an application submits, handles, watches and closes on SQLite', async () => {
     const { stdout } = await run(process.execPath, ['app.ts', join(app, 'data')], { cwd: app })
     const { stages, ...rest } = JSON.parse(stdout)
     expect(rest).toEqual({ typed: 160, same: true, calls: 1, unused: 2 })
     expect(stages).toContain('progress')
   })
 
-  test('has a thread that keeps the lease of a handler that holds up its event loop', async () => {
+  test('a thread keeps the lease of a handler that blocks its event loop', async () => {
     const database = await freshDatabase()
     const { stdout } = await run(process.execPath, ['blocked.mjs', database.url], { cwd: app })
     expect(stdout).toContain('A handler blocked the event loop for')
     await database.leave()
   })
 
-  test('puts idempotency keys in front of a handler', async () => {
+  test('an application puts idempotency keys in front of a handler', async () => {
     const { stdout } = await run(process.execPath, ['orders.ts'], { cwd: app })
     expect(JSON.parse(stdout)).toEqual(['201 null {"item":"tea"}', '201 true {"item":"tea"}', 1, 'function'])
   })

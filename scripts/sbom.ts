@@ -1,5 +1,5 @@
-// `npm run -s sbom > sbom.json`: what an installation is made of, as CycloneDX. It comes from package-lock.json alone, so it is the same on
-// every machine but for its serial number and its time. `npm sbom` leaves out packages that a development dependency also needs.
+// `npm run -s sbom > sbom.json` prints the packages of an installation as CycloneDX. It reads only package-lock.json, so only
+// serial number and time differ between machines. `npm sbom` leaves out packages that a development dependency also needs.
 import { randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
-// What `npm test` runs: format and lint, types, tests, or those of them that a change touches. The last line is
-// `<n> passed, <m> failed`.
+// `npm test` checks format, lint and types, and runs all tests, or only those that a change affects. The last line is `<n>
+// passed, <m> failed`.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, existsSync, mkdtempSync, readFileSync } from 'node:fs'
@@ -19,9 +19,9 @@ const since = args.map((arg) => /^--changed(?:=(.+))?$/.exec(arg)).find((found) 
 const forVitest = args.filter((arg) => arg !== '--full' && !arg.startsWith('--changed'))
 const bin = (path: string) => join(root, 'node_modules', path)
 
-/** All that the tests put into TMPDIR; the guard removes it, however the run ends. */
+/** Everything that the tests put into TMPDIR. The guard removes it, however the run ends. */
 const folder = mkdtempSync(join(tmpdir(), 'ichido-test-'))
-// PostgreSQL runs as another user when this one is root, and must get to its own folder in here.
+// As root, PostgreSQL runs as another user, who must reach its folder in here.
 chmodSync(folder, 0o711)
 const resultsFile = join(folder, 'results.json')
 const guard = startGuard(folder, 'TERM')
@@ -42,13 +42,13 @@ await step('Format and lint', bin('@biomejs/biome/bin/biome'), [
 ])
 await step('Types', bin('typescript/bin/tsc'), [
   '--noEmit',
-  // Each of the usual four checkers looks at the shared types again: 33 s of CPU against 19, and no sooner on two cores.
+  // The default of four checkers repeats work on the shared types: it took 33 s of CPU time instead of 19 s.
   ...['--checkers', '1'],
   ...['--incremental', '--tsBuildInfoFile', join(cacheDir, 'types.tsbuildinfo')],
   ...['--project', root],
 ])
 const failedChecks = steps.filter(({ ok }) => !ok).length
-// The whole suite waits for clean sources; someone who named files is in the middle of something.
+// The whole suite runs only on clean sources. A developer who names files may be in the middle of a change.
 const results = failedChecks > 0 && forVitest.length === 0 ? NONE : await tests()
 console.log(summarize(steps, { ...results, failed: results.failed + failedChecks }).join('\n'))
 process.exit(results.failed + failedChecks > 0 ? 1 : 0)
@@ -67,11 +67,11 @@ async function tests(): Promise<Results> {
   return { ...found, failed: ok ? found.failed : Math.max(found.failed, 1) }
 }
 
-/** Runs a program of node_modules under a heading and says how long it took. */
+/** Runs a program of node_modules under a heading, and prints how long it took. */
 async function step(title: string, script: string, scriptArgs: readonly string[]): Promise<boolean> {
   console.log(`\n── ${title}`)
   const startedMs = performance.now()
-  // A group of its own, so that it can be ended together with whatever the tests have started.
+  // The program gets its own process group, so that everything it starts can be killed with it.
   const child = spawn(process.execPath, ['--conditions=ichido-source', script, ...scriptArgs], {
     cwd: root,
     detached: true,
@@ -105,11 +105,11 @@ function signalGroup(name: NodeJS.Signals): void {
   try {
     if (group !== undefined) process.kill(-group, name)
   } catch {
-    // Nobody is left in it.
+    // The group is empty.
   }
 }
 
-/** A run that broke down before its end has written none. */
+/** A run that broke off has written no results. */
 function readResults(): Results {
   return existsSync(resultsFile) ? JSON.parse(readFileSync(resultsFile, 'utf8')) : NONE
 }

@@ -8,14 +8,14 @@ import { full } from './testing/size.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** The shared PostgreSQL over its unix socket; take a database of your own with `freshDatabase()`. */
+    /** The shared PostgreSQL over its unix socket. Tests create their own database with `freshDatabase()`. */
     pgUrl: string
-    /** The same over TCP, for tests that put a proxy in between. */
+    /** The same server over TCP, for tests that put a proxy in between. */
     pgTcpUrl: string
-    /** A database with an empty store, to be copied: that is cheaper than making the schema every time. */
+    /** A database with an empty store. Copying it is cheaper than creating the schema every time. */
     pgTemplate: string
     redisUrl: string
-    /** The folder of the programs that tests start; `bundled()` finds one in it. */
+    /** The folder with the programs that tests start; `bundled()` finds a program in it. */
     programs: string
   }
 }
@@ -24,8 +24,8 @@ const TEMPLATE = 'ichido_template'
 
 /** One private PostgreSQL, one private Redis and the programs that tests start, for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  // On a disk it takes most of a minute to remove hundreds of databases. At full size they may outgrow the memory.
-  // Autovacuum goes once a minute through every database that was ever used, and here they are hundreds.
+  // The files are in memory, because removing hundreds of databases from a disk takes most of a minute. At full size they may
+  // need more memory than there is. Autovacuum would visit all these databases once a minute.
   const settings = { autovacuum_naptime: '1h' }
   const starting = [startPostgres({ tcp: true, inMemory: !full, settings }), startRedis(), bundlePrograms()] as const
   const [postgres, redis, programs] = await allOrNone(starting)
@@ -48,7 +48,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 
 type Stoppable = { stop(): Promise<void> }
 
-/** When one of them cannot be had, the others are stopped before the run fails. */
+/** If one of them cannot start, the others are stopped before the run fails. */
 async function allOrNone<All extends readonly Promise<Stoppable>[]>(all: All) {
   try {
     return await Promise.all(all)

@@ -39,7 +39,7 @@ export function breaches(sources: Sources, entries: Entries): string[] {
   ]
 }
 
-/** Whatever the library's package would have to bring along beyond what it may, with the way that leads there. */
+/** Everything that the library's package would need beyond the allowed files and packages, with the import chain to it. */
 export function libraryBreaches(sources: Sources, entries: Entries): string[] {
   const found: string[] = []
   const done = new Set<string>()
@@ -84,7 +84,7 @@ function crowdedFolders(paths: string[]): string[] {
     .map(([folder, { length }]) => `${folder} has ${length} files; at most ${FILES_PER_FOLDER_MAX} make a room.`)
 }
 
-/** Depth first; each file is looked at once, so each knot is told once, though perhaps not every way round it. */
+/** Depth first. Each file is visited once, so each cycle is reported once, though perhaps not every path around it. */
 function cycles(graph: Map<string, string[]>): string[] {
   const found: string[] = []
   const done = new Set<string>()

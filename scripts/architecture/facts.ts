@@ -2,10 +2,10 @@ import { parseSync } from 'vite'
 
 export type Import = { from: string; names: string[] }
 
-/** What a source file imports and does, as far as the rules ask. */
+/** The imports and uses of a source file that the rules check. */
 export type Facts = {
   imports: Import[]
-  /** Names that are neither properties nor keys: calls, and functions handed on. */
+  /** Names that are neither properties nor keys: calls, and functions that are passed on. */
   identifiers: Set<string>
   /** `Date.now` and the like. */
   members: Set<string>

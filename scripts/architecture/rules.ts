@@ -1,4 +1,4 @@
-import { ENTRIES } from '../bundle-library.mjs'
+import { ENTRIES } from '../bundle.mjs'
 
 const CORE = 'server/src/core/'
 const CONTRACT = 'server/src/contract/'
@@ -11,8 +11,8 @@ const WORLD = 'sdk/src/world.ts'
 export type Room = { files: string; mayImport: string[] }
 
 /**
- * The rooms of the store and of the services: one for each subject, under the same name. A service may use the store's room
- * of its subject, and these neighbours: their services and their rooms of the store.
+ * The store and the services have the same rooms, one for each subject. A service may use the store room of its
+ * subject, and the services and store rooms of these neighbours.
  */
 const NEIGHBOURS = {
   submission: ['leasing', 'limits'],
@@ -36,7 +36,7 @@ type Subject = keyof typeof NEIGHBOURS
 const SUBJECTS = Object.keys(NEIGHBOURS) as Subject[]
 const STORE_ROOMS = SUBJECTS.map((subject) => `${STORE}${subject}/`)
 
-// What a use case sees of the adapters.
+// A service sees only these ports of the adapters.
 const PORTS = [
   `${STORE}port.ts`,
   `${STORE}statement.ts`,
@@ -45,7 +45,7 @@ const PORTS = [
   'server/src/log-archive/port.ts',
 ]
 
-/** What stands in no room of the services is for all of them. */
+/** Files outside the rooms of the services are shared by all of them. */
 const SHARED_SERVICES = [...['answers', 'deps', 'wait'].map((name) => `${SERVICES}${name}.ts`), `${SERVICES}batching/`]
 
 const serviceRooms = SUBJECTS.map((subject): Room => {
@@ -54,14 +54,14 @@ const serviceRooms = SUBJECTS.map((subject): Room => {
   return { files: `${SERVICES}${subject}/`, mayImport: [...rooms, ...shared] }
 })
 
-/** Which room may import which. The first room that a file's path begins with is its own. */
+/** The imports that each room may use. A file belongs to the first room whose path its own path begins with. */
 export const ROOMS: Room[] = [
   { files: CORE, mayImport: [CORE, PROTOCOL] },
   { files: CONTRACT, mayImport: [CONTRACT, CORE, PROTOCOL] },
   { files: STORE, mayImport: [STORE, CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/bus/', mayImport: ['server/src/bus/', CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
-  // Both keep files in the same folder, with the same modes.
+  // The log archive and the blobs keep files in the same folder, with the same modes.
   {
     files: 'server/src/log-archive/',
     mayImport: ['server/src/log-archive/', 'server/src/blobs/modes.ts', CORE, PROTOCOL, WORLD],
@@ -73,14 +73,14 @@ export const ROOMS: Room[] = [
     files: 'server/src/leader/',
     mayImport: ['server/src/leader/', SERVICES, CONTRACT, CORE, ...STORE_ROOMS, ...PORTS, PROTOCOL, WORLD],
   },
-  // Routes parse, call a service and render: nothing of the store reaches them.
+  // Routes parse, call a service and render. They never see the store.
   { files: 'server/src/http/', mayImport: ['server/src/http/', SERVICES, CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/cli/', mayImport: ['server/src/cli/', NODE, 'server/src/library/', CONTRACT, CORE, 'sdk/src/'] },
-  // For applications that run no control plane: nothing of one comes along.
+  // This room is for applications without a control plane, so it includes nothing of one.
   { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, PROTOCOL, WORLD] },
   { files: `${NODE}world.ts`, mayImport: [WORLD] },
   { files: `${NODE}config.ts`, mayImport: [CORE, PROTOCOL] },
-  // A node and the library choose the adapters: they see everything.
+  // A node and the library choose the adapters, so they may import everything.
   { files: 'server/src/', mayImport: ['server/src/', 'sdk/src/'] },
   { files: PROTOCOL, mayImport: [PROTOCOL] },
   { files: WORLD, mayImport: [] },
@@ -91,26 +91,26 @@ export const ROOMS: Room[] = [
 export const isSql = (path: string): boolean => path.endsWith('.sql.ts')
 export const STORE_ROOM = STORE
 
-/** More files than a reader takes in at a glance. */
+/** A reader cannot take in more files at a glance. */
 export const FILES_PER_FOLDER_MAX = 20
 
-/** Not part of the product; nothing of the product may import it. */
+/** Test code, which the product may not import. */
 export const isTest = (path: string): boolean =>
   /\.test\.ts$|\/testing\/|\/conformance(\/|\.ts$)|\/fixtures\//.test(path)
 
-/** Where the package `ichido` begins: its entries, and the threads that they start. */
+/** The entries of the package `ichido`, and the threads that they start. */
 export const LIBRARY = ENTRIES.map((name) => `server/src/${name}.ts`)
 
 /** Published with `@ichido/server` only. */
 export const SERVER_ONLY = ['server/src/http/', 'server/src/cli/', 'server/src/bus/redis/', 'server/src/node/server.ts']
 
-/** Of the packages of others: what its manifest and the SDK's name, and what is bundled into it. */
+/** The external packages in the manifests of the library and the SDK, and those in the library's bundle. */
 export const LIBRARY_MAY_USE = ['pg', 'zod', 'croner', 'uuid', 'eventsource-parser', 'idb']
 
-/** No I/O, no clock, no randomness, no await. */
+/** Rooms without I/O, clock, randomness and await. */
 export const PURE = [CORE, CONTRACT]
 
-/** From outside the repository, all that the pure room may use. */
+/** The pure rooms may use only these external modules. */
 export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
   zod: 'all',
   croner: 'all',
@@ -119,7 +119,7 @@ export const PURE_MAY_USE: Record<string, string[] | 'all'> = {
 
 export const IMPURE_GLOBALS = ['process', 'console', 'fetch', 'crypto', 'performance', 'setImmediate', 'queueMicrotask']
 
-/** Clock, timers and chance are injected in these rooms … */
+/** Clock, timers and randomness are injected in these rooms. */
 export const INJECTED = [
   CORE,
   CONTRACT,
@@ -133,7 +133,7 @@ export const INJECTED = [
   'sdk/src/',
 ]
 
-/** … and these files are what gets injected. */
+/** These files define the clock, timers and randomness that are injected. */
 export const WORLDS = [WORLD, 'server/src/node/world.ts', 'sdk/src/worker/agent/world.ts']
 
 export const WORLD_GLOBALS = ['setTimeout', 'setInterval', 'randomUUID']

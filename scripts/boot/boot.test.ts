@@ -13,8 +13,8 @@ import { withLock } from './lock.mjs'
 const folder = mkdtempSync(join(tmpdir(), 'ichido-boot-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-describe('run', () => {
-  /** A process that runs `code` in a child through run(), with the child's first line awaited. */
+describe('run()', () => {
+  /** Starts a process that runs `code` in a child through run(), and waits for the child's first line. */
   async function started(code: string): Promise<ChildProcess> {
     const module = pathToFileURL(join(import.meta.dirname, 'run.mjs')).href
     const wrapper = `import { run } from ${JSON.stringify(module)}
@@ -28,13 +28,13 @@ describe('run', () => {
     return child
   }
 
-  test('ends with the exit code of what it ran', async () => {
+  test('run() exits with the exit code of its child', async () => {
     const child = await started("console.log('up'); process.exitCode = 7")
     expect(await once(child, 'exit')).toEqual([7, null])
   })
 
   test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)(
-    'passes %s on, once, and waits for a graceful end',
+    'run() passes %s on once, and waits for a graceful end',
     async (name) => {
       const code = `let n = 0
       process.on('${name}', () => { n += 1; setTimeout(() => process.exit(40 + n), 100) })
@@ -47,17 +47,17 @@ describe('run', () => {
     },
   )
 
-  test('dies of the signal that what it ran died of', async () => {
+  test('run() dies of the same signal as its child', async () => {
     const child = await started("console.log('up'); setInterval(() => {}, 1000)")
     child.kill('SIGTERM')
     expect(await once(child, 'exit')).toEqual([null, 'SIGTERM'])
   })
 })
 
-describe('withLock', () => {
+describe('withLock()', () => {
   const path = join(folder, 'a.lock')
 
-  test('lets one in at a time', async () => {
+  test('withLock() lets one caller in at a time', async () => {
     let inside = 0
     let most = 0
     const work = async () => {
@@ -71,7 +71,7 @@ describe('withLock', () => {
     expect(existsSync(path)).toBe(false)
   })
 
-  test('is free again after a failure, and after a holder that was killed', async () => {
+  test('the lock is free after a failure, and after its holder was killed', async () => {
     const fail = () => Promise.reject(new Error('no'))
     await expect(withLock(path, () => {}, fail)).rejects.toThrow('no')
     writeFileSync(path, 'somebody')
@@ -87,7 +87,7 @@ describe('withLock', () => {
   })
 })
 
-describe('cached', () => {
+describe('cached()', () => {
   const name = `boot-test-${randomBytes(4).toString('hex')}`
   afterAll(() => rmSync(join(cacheDir, name), { recursive: true, force: true }))
   const fill = async (path: string) => writeFileSync(join(path, 'whole'), '')
@@ -103,7 +103,7 @@ describe('cached', () => {
     expect(leftovers()).toEqual([])
   })
 
-  test('of several at once one is kept, whole', async () => {
+  test('of several concurrent fetches one complete folder is kept', async () => {
     const paths = await Promise.all([1, 2, 3].map(() => cached(name, 'three at once', fill)))
     expect(new Set(paths)).toEqual(new Set([join(cacheDir, name)]))
     expect(readdirSync(join(cacheDir, name))).toEqual(['whole'])

@@ -12,8 +12,8 @@ export const cacheDir = join(root, '.cache')
 const STALE_MS = 60 * 60 * 1000
 
 /**
- * Makes `.cache/<name>` once and returns its path. `fill` works in a folder of its own that is renamed when it is
- * complete: an interrupted fetch leaves nothing half-made under the name, and of two at once the first one wins.
+ * Creates `.cache/<name>` once and returns its path. `fill` works in a temporary folder that is renamed when complete:
+ * an interrupted fetch leaves no incomplete folder under the name, and of two concurrent fetches the first wins.
  */
 export async function cached(name, text, fill) {
   const target = join(cacheDir, name)
@@ -25,7 +25,7 @@ export async function cached(name, text, fill) {
     try {
       rmSync(temporary, { recursive: true, force: true, maxRetries: 3 })
     } catch {
-      // An npm that was told to stop may still be writing there: what it leaves is swept another time.
+      // A stopped npm may still be writing there. A later sweep removes its files.
     }
   }
   process.once('exit', remove)
@@ -47,7 +47,7 @@ export async function cached(name, text, fill) {
   }
 }
 
-/** Sets of pinned packages, with what they depend on, without running any of their scripts. */
+/** Fetches sets of pinned packages with their dependencies, without running any of their scripts. */
 export function fetchPackages({ what, sets, prepare }) {
   const name = specsOf(...sets)
     .map((spec) => spec.replace(/^@/, '').replace(/[/@]/g, '-'))

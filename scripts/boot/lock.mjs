@@ -7,8 +7,8 @@ const STALE_MS = 15_000
 const LOOK_MS = 200
 
 /**
- * Runs `work` while no other process on this file does. The holder touches the file every second; one that has not
- * been touched for a while belonged to a process that was killed.
+ * Runs `work` while no other process holds this file. The holder touches the file every second. A file that was not
+ * touched for a while belonged to a process that was killed.
  */
 export async function withLock(path, onWait, work) {
   mkdirSync(dirname(path), { recursive: true })
@@ -44,7 +44,7 @@ function take(path, mine) {
   try {
     if (Date.now() - statSync(path).mtimeMs > STALE_MS) rmSync(path, { force: true })
   } catch {
-    // Released between the two looks: the next round takes it.
+    // The lock was released between the two checks, and the next round takes it.
   }
   return false
 }

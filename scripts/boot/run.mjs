@@ -3,13 +3,13 @@ import { constants } from 'node:os'
 import { Trouble } from './trouble.mjs'
 
 const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP']
-// npm passes on a signal that the terminal or systemd has sent to the whole group already.
+// npm passes on a signal that the terminal or systemd has already sent to the whole group.
 const SAME_SIGNAL_MS = 500
 const ORPHAN_LOOK_MS = 250
 
 const parent = process.ppid
 
-/** npm signals only the shell between us, which ends without passing it on: all we see is another parent. */
+/** npm signals only the shell above this process, and the shell ends without passing it on. Only the parent pid changes. */
 function whenOrphaned(act) {
   const timer = setInterval(() => {
     if (process.ppid === parent) return
@@ -19,12 +19,12 @@ function whenOrphaned(act) {
   timer.unref()
 }
 
-/** Runs the program in the foreground and ends as it ended: same code, or the same signal. */
+/** Runs the program in the foreground and ends like it: with the same code, or by the same signal. */
 export function run(command, args, options) {
   const child = spawn(command, args, { ...options, stdio: 'inherit' })
   const lastMs = {}
   const forward = (signal) => {
-    // Ctrl-C reaches the child without our help; a second SIGINT would mean "at once" to it.
+    // Ctrl-C reaches the child directly, and a second SIGINT would make it stop without a graceful shutdown.
     if (signal === 'SIGINT' && process.stdin.isTTY) return
     const now = Date.now()
     if (now - (lastMs[signal] ?? 0) < SAME_SIGNAL_MS) return

@@ -7,8 +7,8 @@ const BLOCK = 512
 const FILE = ['0', '\0', '']
 
 /**
- * Unpacks a package of the npm registry: files only, without the folder that all of them are in. It is our own because `tar` is
- * not on every system, and an npm would run before it was checked.
+ * Unpacks a package of the npm registry: only files, without their common top folder. This is our own code because not
+ * every system has `tar`, and an npm would run before it was checked.
  */
 export function unpackTarball(bytes, folder) {
   const archive = gunzipSync(bytes)
@@ -45,7 +45,7 @@ function nameOf(header) {
   return text(header, 257, 5) === 'ustar' && prefix !== '' ? `${prefix}/${name}` : name
 }
 
-/** Lines like `30 path=package/…`, each with its length before it. */
+/** Lines like `30 path=package/…`, each with its length in front. */
 function paxPath(body) {
   for (let at = 0; at < body.length; ) {
     const length = Number.parseInt(body.toString('utf8', at, at + 20), 10)

@@ -1,4 +1,4 @@
-/** A failure the reader can act on: its message is the whole output, without a stack. */
+/** A failure that the user can act on: the message is printed without a stack. */
 export class Trouble extends Error {
   name = 'Trouble'
 }

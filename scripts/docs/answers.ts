@@ -1,5 +1,5 @@
-// Compares what a page shows with what came. What differs from one time to the next, such as ids, instants and durations,
-// only has to be of its sort, and `…` stands for anything.
+// Compares the output that a page shows with the real output. Values that differ from run to run, such as ids, times and
+// durations, only need the same format, and `…` stands for anything.
 
 const UUID = '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 const VARYING = [
@@ -10,10 +10,10 @@ const VARYING = [
   String.raw`\bprocess \d+`,
   String.raw`ichido_[a-z]+_[\w-]+`,
 ]
-/** An id may be cut short. */
+/** An id may be abbreviated. */
 const PIECE = new RegExp(`(?:\\b[0-9a-f]{8}-)?…|${VARYING.join('|')}`, 'g')
 
-/** Null when they agree; otherwise what does not. */
+/** Returns null if they agree, otherwise the difference. */
 export function differenceOfText(shown: string, got: string): string | null {
   const [want, have] = [tidy(shown), tidy(got)]
   return new RegExp(`^${patternOf(want)}$`).test(have) ? null : `shown:\n${want}\ngot:\n${have}`
@@ -32,7 +32,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** Columns are as wide as what is in them. */
+/** The width of columns depends on their content. */
 function tidy(text: string): string {
   return text
     .split('\n')
@@ -56,7 +56,7 @@ function likeOf(piece: string): string {
   return VARYING.find((sort) => new RegExp(`^(?:${sort})$`).test(piece)) ?? literally(piece)
 }
 
-/** The path of the first value that is not as shown. An object with the member "…" may have others, a list may go on. */
+/** The path of the first difference. An object with the member "…" may have more members, and a list with "…" more items. */
 function findDifference(shown: unknown, got: unknown, path: string): string | null {
   if (typeof shown === 'string' && typeof got === 'string') return differenceOfText(shown, got) === null ? null : path
   if (shown === '…') return null

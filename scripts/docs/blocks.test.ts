@@ -68,6 +68,6 @@ test.for([
   expect(differenceOfJson(JSON.stringify(shown), JSON.stringify(got)) === null).toBe(same)
 })
 
-test('what is no JSON is none', () => {
+test('text that is not JSON is reported', () => {
   expect(differenceOfJson('null', 'nobody')).toContain('not JSON')
 })

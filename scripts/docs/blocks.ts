@@ -1,24 +1,24 @@
 /** A fenced code block of a page. */
 export interface Block {
-  /** Where it begins, as `docs/api.md:12`. */
+  /** The place of its first line, as `docs/api.md:12`. */
   at: string
   language: string
-  /** What stands behind the language, unseen by readers: `no-run="why"`, `answer`, … */
+  /** The words after the language, which readers do not see: `no-run="why"`, `answer`, … */
   marks: ReadonlyMap<string, string>
   text: string
 }
 
 /**
- * What a block may be marked with.
+ * The marks of a block.
  *
- * - `no-run="why"`: it cannot be run here.
- * - `answer`: what the block before it prints.
- * - `picture`: a drawing, nothing that a program reads or writes.
- * - `terminal`: goes on in a terminal of its own until the page has ended.
+ * - `no-run="why"`: it cannot run here.
+ * - `answer`: the output of the block before it.
+ * - `picture`: a drawing, not code or output.
+ * - `terminal`: runs in a separate terminal until the end of the page.
  * - `fails`: one of its commands fails, as the page says.
- * - `refused`: one of its requests is answered with an error, as the page says.
- * - `until`: carried out again until it prints its answer.
- * - `file="name"`: written to a file, which later blocks use.
+ * - `refused`: one of its requests gets an error, as the page says.
+ * - `until`: runs again until it prints its answer.
+ * - `file="name"`: is written to a file, which later blocks use.
  * - `alone`: shares no names with the page's other blocks of its language.
  */
 const MARKS = ['no-run', 'answer', 'picture', 'terminal', 'fails', 'refused', 'until', 'file', 'alone'] as const

@@ -1,8 +1,8 @@
-// What a CI system makes of its file: the shell script of its steps.
+// Turns the file of a CI system into the shell script of its steps.
 import { parse } from 'yaml'
 import type { Block } from './blocks.ts'
 
-/** What the systems put into the environment and, on GitHub, into the file. */
+/** The environment variables of the systems, and on GitHub also its output file. */
 const ENVIRONMENT = `
 export GITHUB_OUTPUT=github-output GITHUB_SHA=4f2a91c GITHUB_REPOSITORY=acme/app GITHUB_RUN_ID=17
 export CI_PROJECT_PATH=acme/app CI_COMMIT_SHA=4f2a91c CI_PIPELINE_ID=17
@@ -54,7 +54,7 @@ function exports(env: Record<string, string>): string {
     .join('')
 }
 
-/** The steps `sh '''…'''`; the rest must at least be balanced. */
+/** Takes the steps `sh '''…'''`. In the rest, the brackets must at least be balanced. */
 function scriptOfJenkins(text: string): string {
   const steps = [...text.matchAll(/sh '''(.*?)'''/gs)].map(([, script = '']) => `(set -e\n${script})\n`)
   const rest = text.replaceAll(/'''.*?'''/gs, '').replaceAll(/'[^']*'/g, '')

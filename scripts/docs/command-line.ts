@@ -1,4 +1,4 @@
-// The command line inside this process: starting one for each command would take most of the time.
+// Runs the command line inside this process, because starting a process for each command would take most of the time.
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -12,7 +12,7 @@ interface Terminal {
 
 const terminals = new AsyncLocalStorage<Terminal>()
 
-/** Whatever runs for a terminal has that terminal's environment, and prints to it. */
+/** Code that runs for a terminal uses the environment of that terminal, and prints to it. */
 function hostTerminals(): void {
   const own = process.env
   const env = () => terminals.getStore()?.env ?? own
@@ -42,7 +42,7 @@ function hostTerminals(): void {
   }
 }
 
-/** Runs it with what it prints caught. */
+/** Runs `run` and captures its output. */
 export async function inTerminal<T>(
   env: NodeJS.ProcessEnv,
   print: Terminal['print'],
@@ -52,11 +52,11 @@ export async function inTerminal<T>(
 }
 
 export interface CommandLine {
-  /** Where shells send their command lines; what they get is a script that prints what was printed, and ends as it ended. */
+  /** Shells send their command lines here, and get a script that prints the output and returns the exit code. */
   socket: string
-  /** How many commands go on and have said something. */
+  /** The number of running commands that have printed something. */
   talking(): number
-  /** Ctrl-C for all commands that go on; before they have said something it would end this process. */
+  /** Sends Ctrl-C to all running commands. Before they have printed something, it would end this process. */
   interrupt(): Promise<void>
   close(): void
 }

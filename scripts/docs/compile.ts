@@ -6,11 +6,11 @@ import { root } from '../boot/fetch-packages.mjs'
 import { packageEntries } from './packages.ts'
 
 const run = promisify(execFile)
-/** The compiler is a Go program. Collecting less often takes 40 % off its CPU time, for 350 MB at most. */
+/** The compiler is a Go program. Less frequent garbage collection saves 40 % of its CPU time, and costs 350 MB at most. */
 const GOGC = '400'
 const compiler = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
 
-/** Settles with what the compiler has to say, a line each. */
+/** Resolves with the lines of the compiler's output. */
 async function compile(
   folder: string,
   name: string,
@@ -40,8 +40,8 @@ async function compile(
 }
 
 /**
- * The declarations of the packages' entries and what they lean on, as published: `sdk/src/index.ts` →
- * `<folder>/declarations/sdk/src/index.d.ts`. The sources are checked elsewhere.
+ * Emits the declarations of the packages' entries and their imports, as published: `sdk/src/index.ts` →
+ * `<folder>/declarations/sdk/src/index.d.ts`. Another step checks the sources.
  */
 export async function emitDeclarations(folder: string): Promise<string> {
   const outDir = join(folder, 'declarations')
@@ -52,7 +52,7 @@ export async function emitDeclarations(folder: string): Promise<string> {
   return outDir
 }
 
-/** Type-checks modules against the declarations: against the sources it would take five times as long. */
+/** Type-checks modules against the declarations. Against the sources it would take five times as long. */
 export function checkModules(folder: string, declarations: string, files: readonly string[]): Promise<string[]> {
   const paths = Object.fromEntries(
     [...packageEntries()].map(([name, path]) => [name, [join(declarations, path.replace(/\.ts$/, '.d.ts'))]]),

@@ -1,12 +1,12 @@
-// Reads the declarations that the compiler emits. They are regular: whatever belongs to a statement is indented, or begins
-// with what closes a bracket.
+// Reads the declarations that the compiler emits. They are regular: the further lines of a statement are indented, or begin
+// with a closing bracket.
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { packageEntries } from './packages.ts'
 
 export interface Declaration {
   name: string
-  /** What its comment says. */
+  /** The text of its comment. */
   doc: string
   /** Without `export` and `declare`. */
   text: string
@@ -47,7 +47,7 @@ function wordsOf(comment: readonly string[]): string {
 
 const DECLARED = /^(export )?(declare )?((?:abstract )?(?:class|function|interface|type|const|enum) ([A-Za-z_$][\w$]*))/
 
-/** What a package exports under one of its names, in the order in which it does. */
+/** The exports of a package entry, in their order. */
 export function exportsOf(declarations: string, entry: string): Declaration[] {
   const entries = packageEntries()
   const pathOf = (path: string) => join(declarations, path.replace(/\.ts$/, '.d.ts'))
@@ -67,13 +67,13 @@ export function exportsOf(declarations: string, entry: string): Declaration[] {
   return read(pathOf(entries.get(entry) ?? ''))
 }
 
-/** Of what a file exports, what another one hands on. */
+/** The declarations that another file re-exports by name. */
 function pick(found: readonly Declaration[], names: string): Declaration[] {
   const wanted = names.split(',').map((name) => name.trim().replace(/^type /, ''))
   return wanted.filter(Boolean).flatMap((name) => found.filter((declaration) => declaration.name === name))
 }
 
-/** With the types beside it that are not exported, and without which it cannot be read. */
+/** A declaration, with the unexported types beside it that a reader needs. */
 function declared({ doc, text }: Statement, statements: readonly Statement[]): Declaration[] {
   const [, , , , name] = DECLARED.exec(text) ?? []
   if (name === undefined) return []

@@ -18,7 +18,7 @@ const REPORT_BYTES_MAX = 10_000_000
 
 const WRONG = 'scripts/docs/fixtures/wrong.md'
 const PAGES = globSync(['*.md', 'docs/**/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
-  // Written by a program, and compared with what it writes.
+  // These pages are generated, and another test compares them.
   .filter((path) => !path.startsWith('docs/reference-'))
   .toSorted()
 
@@ -43,32 +43,32 @@ afterAll(() => database.leave())
 const fencesOf = (path: string) => readFileSync(join(root, path), 'utf8').match(/^ *```/gm)?.length ?? 0
 const isOf = (path: string) => (place: { at: string }) => place.at.startsWith(`${path}:`)
 
-test.for(PAGES)('%s', (path) => {
+test.for(PAGES)('the blocks of %s run and type-check', (path) => {
   const told = report.told.filter(isOf(path))
   const problems = told.filter(({ problem }) => problem !== null).map(({ at, problem }) => `${at} ${problem}`)
   expect([...problems, ...report.types.filter((problem) => problem.includes(`(${path}:`))]).toEqual([])
   expect(told).toHaveLength(fencesOf(path) / 2)
 })
 
-test('the type checker says nothing that belongs to no page', () => {
+test('every type error belongs to a page', () => {
   expect(report.types.filter((problem) => !/ \(.*\.md:\d+\)$/.test(problem))).toEqual([])
 })
 
-test('the references are those of the types', () => {
+test('the references match the types', () => {
   for (const [path, text] of Object.entries(report.references)) {
     if (process.env.ICHIDO_UPDATE_DOCS === '1') writeFileSync(join(root, path), text)
     expect(readFileSync(join(root, path), 'utf8'), 'ICHIDO_UPDATE_DOCS=1 writes it').toBe(text)
   }
 })
 
-test('most blocks are carried out or compared', () => {
+test('most blocks are run or compared', () => {
   const told = report.told.filter((block) => !isOf(WRONG)(block))
   const count = (...fates: string[]) => told.filter(({ fate }) => fates.includes(fate)).length
   expect(count('ran', 'compared')).toBeGreaterThan(120)
   expect(count('not run')).toBeLessThan(told.length / 5)
 })
 
-test('what is wrong is found', () => {
+test('every error in the fixture page is found', () => {
   const found = report.told.filter(isOf(WRONG)).filter(({ problem }) => problem !== null)
   const wrong = new Set([
     ...found.map(({ at }) => at),

@@ -8,7 +8,7 @@ function gate(at: string) {
   return found
 }
 
-/** For modules: a block begins. */
+/** Modules call this when a block begins. */
 export function begin(at: string): Promise<void> {
   gate(at).reached.resolve()
   return gate(at).opened.promise

@@ -1,9 +1,9 @@
-// What fragments of pages take for granted, by the names that they call it by.
+// The names that code fragments of pages use without defining them.
 import { defineKind } from 'ichido'
 import pg from 'pg'
 import { z } from 'zod'
 
-/** Of the page's control plane. */
+/** The address of the page's control plane. */
 export let url = ''
 export const token: string | undefined = undefined
 

@@ -6,7 +6,7 @@ import { root } from '../boot/fetch-packages.mjs'
 const read = (path: string) => readFileSync(join(root, path), 'utf8')
 const pages = globSync(['*.md', 'docs/**/*.md', 'deploy/*.md', '{clients,examples}/*/README.md'], { cwd: root })
 
-/** As GitHub makes them. */
+/** The anchors that GitHub makes. */
 const anchorsOf = (page: string) =>
   [...page.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) =>
     title
@@ -15,7 +15,7 @@ const anchorsOf = (page: string) =>
       .replaceAll(' ', '-'),
   )
 
-test.for(pages)('%s leads to what is there', (path) => {
+test.for(pages)('the links of %s lead to existing pages and sections', (path) => {
   const links = [...read(path).matchAll(/\]\((?!https?:)([^)\s]*)\)/g)].map(([, link = '']) => link)
   const broken = links.filter((link) => {
     const [file = '', anchor] = link.split('#')
@@ -26,7 +26,7 @@ test.for(pages)('%s leads to what is there', (path) => {
   expect(broken).toEqual([])
 })
 
-test('the messages of troubleshooting.md are those of the sources', () => {
+test('the messages in troubleshooting.md exist in the sources', () => {
   const sources = globSync(['{sdk,server}/src/**/*.ts', 'scripts/boot/*.mjs'], { cwd: root })
     .filter((path) => !path.endsWith('.test.ts'))
     .map(read)

@@ -4,12 +4,12 @@ import { root } from '../boot/fetch-packages.mjs'
 import type { Block } from './blocks.ts'
 import * as given from './given.ts'
 
-/** The TypeScript of a page as modules: one of the blocks that share names, one of each that stands alone. */
+/** The TypeScript of a page as modules: one for all blocks that share names, and one for each block that stands alone. */
 export interface PageModules {
-  /** Of a block: the module that it is in, and the next block in there. */
+  /** The module of a block, and the next block in that module. */
   of(block: Block): { path: string; next: Block | undefined }
   files: string[]
-  /** The line of the page that a line of a module came from. */
+  /** The page line of each line of a module. */
   lines: Map<string, string>
 }
 
@@ -62,7 +62,7 @@ function moduleOf(blocks: readonly Block[], rewrite: (text: string) => string): 
   ].join('\n')
 }
 
-/** A page may show an import again where it is needed; a module may not have it twice. */
+/** A page may repeat an import, but a module may not. */
 function withoutRepeated(text: string, imported: Set<string>): string {
   return text.replaceAll(/^import \{ (.*) \} from (.*)$/gm, (_, names: string, from: string) => {
     const fresh = names.split(', ').filter((name) => !imported.has(name))

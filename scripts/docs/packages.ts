@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { root } from '../boot/fetch-packages.mjs'
 
-/** What the packages export: `@ichido/sdk/worker` → `sdk/src/worker/index.ts`. */
+/** The entries of the packages: `@ichido/sdk/worker` → `sdk/src/worker/index.ts`. */
 export function packageEntries(): Map<string, string> {
   const entries = ['sdk', 'library'].flatMap((folder) => {
     const { name, exports } = JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8')) as {

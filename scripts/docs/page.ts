@@ -13,7 +13,7 @@ import { isModule, type PageModules, writeModules } from './modules.ts'
 import { type Printed, Shell } from './shell.ts'
 import { type Stage, startStage, takeRefusals } from './stage.ts'
 
-/** What became of a block: it was carried out, compared with what the one before printed, parsed, or left alone. */
+/** The fate of a block: it ran, was compared with the output of the block before it, was parsed, or was not run. */
 export type Fate = 'ran' | 'compared' | 'parsed' | 'picture' | 'not run'
 
 export interface Told {
@@ -27,7 +27,7 @@ const ANSWER_WITHIN_MS = 30_000
 const BLOCK_WITHIN_MS = 45_000
 const LOOK_AGAIN_MS = 100
 
-/** Carries out the blocks of a page, in their order, on a stage of their own. */
+/** Runs the blocks of a page in order, on their own stage. */
 export async function runPage(folder: string, blocks: readonly Block[], commands: CommandLine): Promise<Told[]> {
   const still = blocks.map((block) => tellStill(block))
   if (still.every((block) => block !== null)) return still
@@ -45,7 +45,7 @@ export async function runPage(folder: string, blocks: readonly Block[], commands
   return told
 }
 
-/** Of a block in which nothing runs; null for others. */
+/** The fate of a block that does not run; null for other blocks. */
 function fateOfStill({ language, marks, text }: Block): Fate | null {
   if (marks.has('no-run')) return 'not run'
   if (marks.has('picture')) return 'picture'
@@ -67,7 +67,7 @@ function failed({ at }: Block, error: unknown): Told {
   return { at, fate: 'ran', problem: error instanceof Error ? error.message : String(error) }
 }
 
-/** What hangs is told of, too. */
+/** Reports a block that hangs. */
 async function inTime<T>(block: Promise<T>): Promise<T> {
   const late = new AbortController()
   const timer = sleep(BLOCK_WITHIN_MS, undefined, late).then(() => {
@@ -168,7 +168,7 @@ class Page {
     }
   }
 
-  /** Settles when a command of ours has said something: before that, Ctrl-C would end more than the command. */
+  /** Resolves when a command of ours has printed something. Before that, Ctrl-C would end more than the command. */
   async #inTerminalOfItsOwn(at: string, script: string): Promise<void> {
     const talking = this.#commands.talking()
     const terminal = this.#shell.begin(at, script)
@@ -213,7 +213,7 @@ class Page {
   async end(): Promise<{ at: string; problem: string }[]> {
     await this.#commands.interrupt()
     const failed = await this.#shell.end()
-    // It takes its time, and the next page has a stage of its own.
+    // Stopping is slow, and the next page has its own stage.
     this.#stage.stop().catch((error: unknown) => console.error(error))
     return failed
   }

@@ -45,7 +45,7 @@ This page lists every call and every field. It is generated from the schemas tha
 The column *who* names the required token: \`anybody\` needs none, a \`worker\` needs its worker token, and all others need an API token, unless the server is in open mode.
 `
 
-/** The page, from what \`/openapi.json\` answers. */
+/** Builds the page from the answer of \`/openapi.json\`. */
 export function httpReference({ paths, components: { schemas } }: OpenApi): string {
   const operations = Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
@@ -64,7 +64,7 @@ export function httpReference({ paths, components: { schemas } }: OpenApi): stri
   ].join('\n')
 }
 
-/** Only the codes of errors are more. */
+/** Only the list of error codes is longer. */
 const NAMED_MAX = 20
 
 type Listed = Operation & { path: string; method: string }
@@ -118,7 +118,7 @@ function isOptional(security: readonly object[]): boolean {
   return security.some((scheme) => Object.keys(scheme).length === 0)
 }
 
-/** The answers of errors name their codes. */
+/** The descriptions of error responses name their codes. */
 function codesOf({ responses }: Operation): string[] {
   const refused = Object.entries(responses).filter(([status]) => Number(status) >= 400)
   return refused.flatMap(([, { description }]) =>

@@ -16,7 +16,7 @@ const HEAD = `# Library reference
 This page lists the exports of the packages for applications. It is generated from their types. Each section links to the page that explains their use.
 `
 
-/** The page, from the declarations in a folder. */
+/** Builds the page from the declarations in a folder. */
 export function libraryReference(declarations: string): string {
   const told = new Map<string, string>()
   return [HEAD, ...ENTRIES.map(([entry, about]) => section(entry, about, exportsOf(declarations, entry), told))].join(
@@ -24,7 +24,7 @@ export function libraryReference(declarations: string): string {
   )
 }
 
-/** What an earlier section has told is named only. */
+/** A declaration of an earlier section is only named. */
 function section(entry: string, about: string, found: readonly Declaration[], told: Map<string, string>): string {
   const fresh = found.filter(({ name, text }) => told.get(name) !== text)
   const again = found.filter((declaration) => !fresh.includes(declaration)).map(({ name }) => `\`${name}\``)

@@ -1,4 +1,4 @@
-// Runs the code blocks of the pages that it is given and prints, as JSON, what became of each.
+// Runs the code blocks of the given pages, and prints the fate of each as JSON.
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -14,15 +14,15 @@ import { startStage } from './stage.ts'
 
 export interface Report {
   told: Told[]
-  /** What the type checker says of the pages' TypeScript. */
+  /** The type errors of the pages' TypeScript. */
   types: string[]
-  /** The pages that are made from the types, as they should be. */
+  /** The expected text of the pages that are generated from types. */
   references: Record<string, string>
 }
 
 const pages = process.argv.slice(2).map((path) => ({ path, text: readFileSync(join(root, path), 'utf8') }))
 const folder = realpathSync(mkdtempSync(join(tmpdir(), 'ichido-docs-')))
-// Of all commands, whichever folder a page is in.
+// The working folder is the same for the commands of all pages.
 process.chdir(folder)
 try {
   const read = pages.map(({ path, text }, n) => ({ folder: join(folder, `${n}`), blocks: blocksOf(path, text) }))
@@ -40,7 +40,7 @@ try {
     'docs/reference-library.md': libraryReference(await declarations),
   }
   const report: Report = { told, types: await checking, references }
-  // Pages leave open what they do not show how to close.
+  // Pages leave connections open if they do not show how to close them.
   process.stdout.write(JSON.stringify(report), () => process.exit())
 } finally {
   process.chdir(root)

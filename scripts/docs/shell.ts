@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
-/** The commands of a clone, by the command line of this process. What the stage stands for is there already. */
+/** Sends the commands of a clone to this process's command line. `npm start` does nothing, because the stage already runs. */
 const PRELUDE = `
 ichido() { source "$({ env -0; printf '\\0'; printf '%s\\0' "$@"; } | command curl -s --unix-socket "$DOCS_COMMAND_LINE" --data-binary @- http://docs/)"; }
 npm() {
@@ -21,13 +21,13 @@ trap 'code=$?; [ "\${BASH_SOURCE[0]}" = "$DOCS_BLOCK" ] && echo "$code $LINENO" 
 
 export interface Printed {
   text: string
-  /** The commands that ended with another code than 0. */
+  /** The commands with an exit code other than 0. */
   failed: string[]
 }
 
 const END_WITHIN_MS = 10_000
 
-/** One bash, in which the blocks of a page are carried out in their order. */
+/** A bash that runs the blocks of a page in order. */
 export class Shell {
   readonly #process: ChildProcess
   readonly #lines: AsyncIterator<string>
@@ -43,7 +43,7 @@ export class Shell {
     this.#process.stdin?.write(PRELUDE)
   }
 
-  /** What it prints, on both streams or, when that is to be read by a program, on the first. */
+  /** Returns the output of both streams, or only stdout if a program reads it. */
   async run(script: string, streams: 'both' | 'stdout' = 'both'): Promise<Printed> {
     const name = this.#write(script)
     this.#process.stdin?.write(
@@ -54,17 +54,17 @@ export class Shell {
     return this.#printed(name)
   }
 
-  /** Goes on while others are carried out. */
+  /** Runs a script in the background. */
   begin(at: string, script: string): { hasSaid(): boolean } {
     const name = this.#write(script)
     this.#terminals.push({ at, name })
     const line = `{ (source ${name}) || echo $? 1 >${name}.failed; } >${name}.out 2>&1 </dev/null &`
-    // A group of its own, that a signal reaches as a whole.
+    // The script gets its own process group, so that a signal reaches all of it.
     this.#process.stdin?.write(`set -m; ${line} set +m; terminals+=" -$!"\n`)
     return { hasSaid: () => read(`${name}.out`) !== '' || read(`${name}.failed`) !== '' }
   }
 
-  /** Stops all that was begun; says what of it failed. */
+  /** Stops all background scripts, and returns their failures. */
   async end(): Promise<{ at: string; problem: string }[]> {
     this.#process.stdin?.end('kill -TERM -- $terminals 2>/dev/null; wait\n')
     const hung = setTimeout(() => this.#process.kill('SIGKILL'), END_WITHIN_MS)

@@ -9,7 +9,7 @@ import { startNode } from '../../server/src/node/main.ts'
 import { createMetrics, startServer } from '../../server/src/node/server.ts'
 import { realWorld as world } from '../../server/src/node/world.ts'
 
-/** What `npm start` starts, for one page: on a free port, on a store of its own. */
+/** A server like that of `npm start`, for one page, on a free port and with its own store. */
 export interface Stage {
   url: string
   dataDir: string
@@ -36,7 +36,7 @@ subscribe('http.server.response.finish', (exchange) => {
   if (isShown && response.statusCode >= 400) refusals.push(`${request.method} ${request.url}: ${response.statusCode}`)
 })
 
-/** The requests of pages, by curl, that were answered with an error since the last call. */
+/** The curl requests of pages that got an error since the last call. */
 export function takeRefusals(): string[] {
   const taken = refusals
   refusals = []

@@ -1,21 +1,21 @@
 import type { LockedPackage, LockFile } from '../boot/lock-file.mjs'
 
-/** The package that people run. */
+/** The package that users run. */
 const SUBJECT = 'server'
 const FOLDER = 'node_modules/'
 
 type Placed = LockedPackage & { path: string; name: string; version: string }
 
-/** The packages that ship, as CycloneDX 1.5: all packages of a lock file but those that only development needs. */
+/** The shipped packages, as CycloneDX 1.5: all packages of a lock file except those that only development needs. */
 export function billOfMaterials(lock: LockFile, { serial, timestamp }: { serial: string; timestamp: string }) {
   const all = new Map(Object.entries(lock.packages).map(([path, each]) => [path, placed(path, each)]))
   const subject = all.get(SUBJECT)
   if (subject === undefined) throw new Error(`package-lock.json has no package in ${SUBJECT}`)
-  // The other packages of this repository are installed on their own, if it does not depend on them.
+  // Packages of this repository that the server does not depend on are installed separately.
   const isInstalled = (each: Placed) =>
     each === subject || each.path.includes(FOLDER) || Object.hasOwn(subject.dependencies ?? {}, each.name)
   const shipped = [...all.values()].filter((each) => each.link !== true && each.dev !== true && isInstalled(each))
-  // One that is there twice, for two packages that depend on it, is the same package.
+  // A package that is installed twice, for two dependents, is listed once.
   const unique = [...new Map(shipped.map((each) => [refOf(each), each])).values()].sort((a, b) =>
     refOf(a) < refOf(b) ? -1 : 1,
   )
@@ -48,7 +48,7 @@ function placed(path: string, found: LockedPackage): Placed {
   return { ...found, path, name, version: found.version ?? '' }
 }
 
-/** As Node does: beside it, then further out. */
+/** Resolves like Node: in the nearest node_modules folder, then further out. */
 function resolve(all: ReadonlyMap<string, Placed>, from: string, name: string): Placed | undefined {
   for (let folder = from; ; folder = folder.slice(0, Math.max(0, folder.lastIndexOf(`/${FOLDER}`)))) {
     const found = all.get(`${folder === '' ? '' : `${folder}/`}${FOLDER}${name}`)

@@ -10,7 +10,7 @@ const run = promisify(execFile)
 const PACKAGE = '@sparticuz/chromium'
 const OVERRIDE = 'Install Chromium or Chrome, or set CHROMIUM to the path of its program.'
 
-// As root, without a GPU, and silent towards hosts that a closed network refuses.
+// The browser runs as root, without a GPU, and calls no hosts that a closed network would refuse.
 const ARGS = [
   '--headless',
   '--no-sandbox',
@@ -24,7 +24,7 @@ const ARGS = [
   '--disable-sync',
 ]
 
-/** Made to be spread into playwright's `chromium.launch()`. */
+/** The options for playwright's `chromium.launch()`. */
 export type Chromium = { executablePath: string; args: string[]; env: Record<string, string> }
 
 /** CHROMIUM, the PATH, or the headless shell inside an npm package, unpacked into .cache/. */
@@ -57,7 +57,7 @@ async function fetchChromium(): Promise<Chromium> {
   return { executablePath, args: ARGS, env }
 }
 
-/** The package unpacks itself into the folder for temporary files, with its libraries only where it sees Lambda. */
+/** The package unpacks itself into the folder for temporary files. It includes its libraries only on Lambda. */
 async function unpack(folder: string): Promise<void> {
   const home = join(folder, 'browser')
   await mkdir(home)
@@ -67,7 +67,7 @@ async function unpack(folder: string): Promise<void> {
   await writeFile(join(home, 'fonts', 'fonts.conf'), FONTS)
 }
 
-// The package's own names folders of Lambda only; a browser without any font crashes on the first letter it lacks.
+// The package's own font settings name only folders of Lambda, and a browser without fonts crashes on the first letter.
 const FONTS = `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
 <fontconfig>

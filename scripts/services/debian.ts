@@ -9,25 +9,25 @@ import { executable, onPath } from './find.ts'
 
 const run = promisify(execFile)
 
-export type Binary = { path: string; env: NodeJS.ProcessEnv }
+type Binary = { path: string; env: NodeJS.ProcessEnv }
 
 export type DebianProgram = {
-  /** As people call it. */
+  /** Its usual name. */
   title: string
-  /** The environment variable that names one's own. */
+  /** The environment variable with the path of the user's own program. */
   variable: string
   /** Its name on the PATH. */
   names: string[]
   package: string
   /** The package and its libraries on Debian 12, for when apt cannot work them out. */
   packages: string[]
-  /** Where the program is inside the package, as a glob. */
+  /** The path of the program inside the package, as a glob. */
   program: string
-  /** How to do without fetching it. */
+  /** Advice on how to avoid the download. */
   advice: string
 }
 
-/** The one that the variable names, the PATH's, or Debian's packages. */
+/** Finds the program of the variable, of the PATH, or of Debian's packages. */
 export async function findProgram(wanted: DebianProgram): Promise<Binary> {
   const chosen = process.env[wanted.variable]
   if (chosen && !executable(chosen)) {
@@ -38,8 +38,8 @@ export async function findProgram(wanted: DebianProgram): Promise<Binary> {
 }
 
 /**
- * Unpacks Debian's packages into .cache/; root is not needed for it. They are not pinned, for an archive keeps only its newest versions:
- * apt checks the archive's signature over the lists, and each package against its hash in them.
+ * Unpacks Debian's packages into .cache/, without root. They are not pinned, because an archive keeps only its newest
+ * versions: apt checks the archive's signature over the lists, and the hash of each package in them.
  */
 async function fetchProgram(wanted: DebianProgram): Promise<Binary> {
   const { title, advice } = wanted
@@ -64,7 +64,7 @@ async function unpack(folder: string, wanted: DebianProgram): Promise<void> {
   const apt = join(folder, 'apt')
   await mkdir(apt)
   try {
-    // The package lists of an image are often missing or older than the archive: then with fresh ones of our own.
+    // The package lists of an image are often missing or older than the archive. The retry fetches fresh lists.
     await download(wanted, apt, []).catch(async () => download(wanted, apt, await freshLists(apt)))
   } catch (error) {
     throw new Trouble(`${title} could not be fetched from the system's package archive. ${advice}\n${error}`)
@@ -89,7 +89,7 @@ async function download(wanted: DebianProgram, apt: string, options: string[]): 
   await run('apt-get', [...options, 'download', '-o', 'APT::Sandbox::User=', ...packages], { cwd: apt })
 }
 
-/** The packages that an installation would add. It passes over upgrades, whose lines have the old version in brackets. */
+/** The packages that an installation would add. Upgrades, whose lines have the old version in brackets, are skipped. */
 async function missing(wanted: DebianProgram, options: string[]): Promise<string[]> {
   const args = [...options, 'install', '--simulate', '--no-install-recommends', wanted.package]
   const { stdout } = await run('apt-get', args, { env: { ...process.env, LC_ALL: 'C' } }).catch(() => ({ stdout: '' }))

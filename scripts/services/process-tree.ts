@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const GONE_WITHIN_MS = 5000
 
-/** SIGKILL to a process and its children. It is stopped first, so that it makes no new ones meanwhile. */
+/** Sends SIGKILL to a process and its children. The process is stopped first, so that it cannot start new ones. */
 export async function killTree(pid: number): Promise<void> {
   process.kill(pid, 'SIGSTOP')
   const children = childrenOf(pid)
@@ -25,10 +25,10 @@ function fromProc(): Pair[] {
   return pids.map((pid): Pair => [Number(pid), Number(statFields(pid)[1])])
 }
 
-/** State, parent, …; nothing when there is no such process. */
+/** State, parent and so on; empty if there is no such process. */
 function statFields(pid: string): string[] {
   try {
-    // The name in brackets may hold spaces and brackets of its own; the fields follow the last bracket.
+    // The name in brackets may contain spaces and brackets. The fields follow the last bracket.
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   } catch {
@@ -44,7 +44,7 @@ function fromPs(): Pair[] {
   })
 }
 
-/** A zombie counts as gone: some containers' init takes its time to collect it. */
+/** A zombie counts as gone: the init of some containers is slow to collect it. */
 export function alive(pid: number): boolean {
   return existsSync('/proc/self/stat') ? !'ZX'.includes(statFields(String(pid))[0] ?? 'X') : signal(pid, 0)
 }

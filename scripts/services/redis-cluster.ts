@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Redis, startRedis } from './redis.ts'
 
 export type RedisCluster = {
-  /** With the password, of all its nodes. */
+  /** The address of all nodes, with the password. */
   url: string
   nodes: readonly Redis[]
   stop(): Promise<void>
@@ -19,7 +19,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   const settings = {
     'cluster-enabled': 'yes',
     'cluster-node-timeout': '2000',
-    // What is left of a cluster goes on when a node is down.
+    // The rest of the cluster keeps working when a node is down.
     'cluster-require-full-coverage': 'no',
     requirepass: password,
     masterauth: password,
@@ -72,7 +72,7 @@ async function join(nodes: readonly Redis[], password: string): Promise<void> {
   }
 }
 
-/** Sends commands over a connection of their own, and answers with what came back, as it is on the wire. */
+/** Sends commands over a new connection, and returns the raw answer. */
 function send(port: number, commands: readonly string[][]): Promise<string> {
   return new Promise((resolve, reject) => {
     let answer = ''

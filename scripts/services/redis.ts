@@ -1,22 +1,22 @@
 import { randomBytes } from 'node:crypto'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { findProgram } from './debian.ts'
 import { shortTmp } from './find.ts'
 import { freePort, onFreePort } from './free-port.ts'
-import { redisBinary } from './redis-binary.ts'
 import { ServerProcess } from './server-process.ts'
 
 export type RedisOptions = {
-  /** Keep everything in an append-only file, fsynced like this; nothing is kept without it. */
+  /** Store everything in an append-only file, with this fsync policy. Without it nothing is stored. */
   appendfsync?: 'always' | 'everysec' | 'no'
   settings?: Record<string, string>
 }
 
 export type Redis = {
-  /** With a password. */
+  /** The address with the password. */
   url: string
   port: number
-  /** On which the nodes of a cluster speak to each other. */
+  /** The port for connections between the nodes of a cluster. */
   busPort: number | undefined
   readonly pid: number
   stop(): Promise<void>
@@ -25,9 +25,17 @@ export type Redis = {
   restart(): Promise<void>
 }
 
-/** A Redis of our own in a temporary folder. It ends with this process, however this process ends. */
+/** Starts a Redis in a temporary folder. It ends with this process, however this process ends. */
 export async function startRedis(options: RedisOptions = {}): Promise<Redis> {
-  const { path, env } = await redisBinary()
+  const { path, env } = await findProgram({
+    title: 'Redis',
+    variable: 'REDIS_SERVER',
+    names: ['redis-server', 'valkey-server'],
+    package: 'redis-server',
+    packages: ['redis-server', 'redis-tools', 'libjemalloc2', 'liblzf1'],
+    program: 'usr/bin/{redis,valkey}-server',
+    advice: 'Install Redis 6.2 or newer, or set REDIS_SERVER to the path of `redis-server`.',
+  })
   const folder = mkdtempSync(join(shortTmp(), 'ichido-redis-'))
   const server = new ServerProcess(folder)
   const password = randomBytes(12).toString('hex')
@@ -37,7 +45,7 @@ export async function startRedis(options: RedisOptions = {}): Promise<Redis> {
     return await onFreePort(async (port) => {
       const file = join(folder, 'redis.conf')
       const settings = { ...options.settings }
-      // Unless it is told, a cluster's own port is 10,000 above the other, and that may be taken.
+      // By default the cluster port is 10,000 above the other port, where it may be taken.
       const busPort = settings['cluster-enabled'] === 'yes' ? await freePort() : undefined
       if (busPort !== undefined) settings['cluster-port'] = String(busPort)
       writeFileSync(file, configuration(folder, port, password, { ...options, settings }), { mode: 0o600 })

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { closeSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Trouble } from '../boot/trouble.mjs'
 import { startGuard } from './guard.ts'
 
 const READY_WITHIN_MS = 150_000
@@ -19,7 +20,7 @@ export type Launch = {
   ready(pid: number, log: () => string): boolean
 }
 
-/** One server that can be stopped, killed and started again, and that does not outlive this process. */
+/** A server that can be stopped, killed and restarted, and that does not outlive this process. */
 export class ServerProcess {
   readonly #folder: string
   readonly #logFile: string
@@ -27,11 +28,11 @@ export class ServerProcess {
   #child: ChildProcess | undefined
   #launch: Launch | undefined
 
-  /** The folder is removed by `release` or when this process dies. */
+  /** `release` removes the folder, and so does the guard when this process dies. */
   constructor(folder: string) {
     this.#folder = folder
     this.#logFile = join(folder, 'log')
-    // To PostgreSQL QUIT means at once, while TERM waits for its clients to leave.
+    // QUIT stops PostgreSQL immediately, while TERM waits until its clients have left.
     this.#guard = startGuard(folder, 'QUIT')
   }
 
@@ -44,7 +45,7 @@ export class ServerProcess {
     return this.#child !== undefined && !ended(this.#child)
   }
 
-  /** Without an argument: as the last time. */
+  /** Without an argument it starts as before. */
   async start(launch = this.#launch): Promise<void> {
     if (!launch) throw new Error('the service was never started')
     this.#launch = launch
@@ -67,7 +68,7 @@ export class ServerProcess {
 
   #spawn({ command, args, env, owner }: Launch): ChildProcess {
     const log = openSync(this.#logFile, 'a')
-    // Detached: Ctrl-C goes to the tests, and they stop their services in their own order.
+    // Ctrl-C must not reach the detached process: the tests stop their services in their own order.
     const child = spawn(command, args, {
       cwd: this.#folder,
       detached: true,
@@ -93,7 +94,7 @@ export class ServerProcess {
     this.#guard.watch(0)
   }
 
-  /** After this the folder is gone and the service cannot be started again. */
+  /** Removes the folder. The service cannot be started again. */
   async release(): Promise<void> {
     await this.end('SIGKILL')
     await this.#guard.release()
@@ -101,3 +102,15 @@ export class ServerProcess {
 }
 
 const ended = (child: ChildProcess) => child.exitCode !== null || child.signalCode !== null
+
+/** The user for servers that refuse to run as root; undefined if this process is not root. */
+export function unprivilegedUser(): { name: string; owner: Owner } | undefined {
+  if (process.getuid?.() !== 0) return undefined
+  const users = readFileSync('/etc/passwd', 'utf8').split('\n')
+  const fields = ['postgres:', 'nobody:'].map((name) => users.find((line) => line.startsWith(name))).find(Boolean)
+  const [name, , uid, gid] = fields?.split(':') ?? []
+  if (!name || !uid || !gid) {
+    throw new Trouble('PostgreSQL and PgBouncer cannot run as root, and there is no user `postgres` or `nobody`.')
+  }
+  return { name, owner: { uid: Number(uid), gid: Number(gid) } }
+}

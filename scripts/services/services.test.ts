@@ -21,7 +21,7 @@ async function query(url: string, sql: string): Promise<unknown[]> {
   }
 }
 
-test('fresh databases are apart, and both addresses lead to the same one', async () => {
+test('fresh databases are separate, and both addresses lead to the same database', async () => {
   const [a, b] = await Promise.all([freshDatabase(), freshDatabase()])
   try {
     await query(a.url, 'CREATE TABLE t (n int)')
@@ -34,7 +34,7 @@ test('fresh databases are apart, and both addresses lead to the same one', async
   }
 })
 
-test('what was committed survives a kill -9, and stop leaves no folder', async () => {
+test('committed data survives a kill -9, and stop leaves no folder', async () => {
   const postgres = await privatePostgres()
   try {
     const url = await postgres.createDatabase('kept')
@@ -51,7 +51,7 @@ test('what was committed survives a kill -9, and stop leaves no folder', async (
   expect(existsSync(postgres.socketDir)).toBe(false)
 })
 
-test('a service goes away, folder and all, when its owner is killed with -9', async () => {
+test('a service and its folder disappear when its owner is killed with -9', async () => {
   const module = pathToFileURL(`${import.meta.dirname}/postgres.ts`).href
   const code = `
     import { startPostgres } from ${JSON.stringify(module)}

@@ -3,14 +3,14 @@ import { createServer, type IncomingMessage } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 
-/** Headers that nginx keeps to itself unless it is told otherwise. */
+/** Headers that nginx does not forward by default. */
 const OWN = ['host', 'connection', 'keep-alive', 'transfer-encoding', 'te', 'expect', 'upgrade', 'content-length']
 
 export type BareProxy = { url: string; stop(): Promise<void> }
 
 /**
- * Sends to the target, byte for byte, what nginx 1.22 sends with nothing but `proxy_pass`: HTTP/1.0, the target's own name as
- * Host, and no word about itself.
+ * Sends to the target, byte for byte, what nginx 1.22 sends with only `proxy_pass`: HTTP/1.0, the target's own name as
+ * Host, and no header about itself.
  */
 export async function startBareProxy(target: string): Promise<BareProxy> {
   const { hostname, port, host } = new URL(target)

@@ -17,17 +17,17 @@ const SOURCES = new Map([
 const PACKAGES = new Map([['@kit/sum', 'app/sum.ts']])
 const affected = (...changed: string[]) => affectedTests(changed, SOURCES, PACKAGES)
 
-test('a changed module runs the tests that import it, also through others, packages and processes', () => {
+test('a changed module runs the tests that reach it, also by packages and processes', () => {
   expect(affected('app/sum.ts')).toEqual(['app/process.test.ts', 'app/twice.test.ts', 'kit/user.test.ts'])
   expect(affected('app/main.ts')).toEqual(['app/process.test.ts'])
 })
 
-test('a changed test runs itself, a removed one nothing', () => {
+test('a changed test runs itself, and a removed test runs nothing', () => {
   expect(affected('app/other.test.ts')).toEqual(['app/other.test.ts'])
   expect(affected('app/removed.test.ts')).toEqual([])
 })
 
-test('a file that is read runs the tests of the modules that name it, its folder or its pattern', () => {
+test('a changed file runs the tests of modules that name it, its folder or its pattern', () => {
   expect(affected('app/lua/publish.lua')).toEqual(['app/script.test.ts'])
   expect(affected('docs/deep/page.md')).toEqual(['docs/docs.test.ts'])
 })
@@ -37,16 +37,16 @@ test('a file that no module names runs the tests around it', () => {
   expect(affected('LICENSE')).toBeNull()
 })
 
-test('packages and settings of the suite run every test', () => {
+test('a change of packages or suite settings runs every test', () => {
   expect(affected('package-lock.json')).toBeNull()
   expect(affected('vitest.config.ts')).toBeNull()
 })
 
-test('in this repository, what a change of one file runs', () => {
+test('changes of single files in this repository run the expected tests', () => {
   const sources = readSources()
   const ofSummary = affectedTests(['scripts/testing/summary.ts'], sources)
   expect(ofSummary).toContain('scripts/testing/summary.test.ts')
-  // It looks at the imports of every source.
+  // The architecture test reads the imports of every source.
   expect(ofSummary).toContain('scripts/architecture.test.ts')
   expect(ofSummary?.filter((path) => path.startsWith('sdk/'))).toEqual([])
   expect(affectedTests(['CHANGELOG.md'], sources)).toContain('scripts/docs/docs.test.ts')

@@ -4,7 +4,7 @@ import { dirname, join, matchesGlob } from 'node:path'
 import { root } from '../boot/fetch-packages.mjs'
 import { packageEntries } from '../docs/packages.ts'
 
-/** Every test runs in these: with these packages, by these settings. */
+/** The packages and settings that all tests depend on. */
 const OF_EVERY_TEST = /^((sdk\/|server\/)?package(-lock)?\.json|tsconfig\.json|vitest\.config\.ts|scripts\/vitest-.*)$/
 const TYPE_IMPORT = /^(import type [^'"]*|export type \{[^}]*\} )from '[^']*'/gm
 const LITERAL = /'([^'\n]+)'|"([^"\n]+)"|`([^`\n]+)`/g
@@ -15,7 +15,7 @@ const git = (...args: string[]): string[] =>
     .split('\0')
     .filter(Boolean)
 
-/** What differs from the commit at which this branch left the other one, committed or not. */
+/** The files that differ from the merge base of this branch and `since`, committed or not. */
 export function changedFiles(since: string): string[] {
   const changed = git('diff', '--name-only', '--no-renames', '-z', '--merge-base', since)
   return [...changed, ...git('ls-files', '--others', '--exclude-standard', '-z')]
@@ -39,7 +39,7 @@ export function affectedTests(
   if (changed.some((path) => OF_EVERY_TEST.test(path))) return null
   const modules = Array.from(sources, ([path, text]) => ({ path, names: namesIn(path, text, packages) }))
   const reached = new Set(changed)
-  // A set also hands out what is added while it is walked.
+  // The loop over a set also visits the elements that are added meanwhile.
   for (const path of reached) {
     const users = modules.filter(({ names }) => names.some((name) => name(path)))
     for (const user of users) reached.add(user.path)
@@ -54,8 +54,8 @@ export function affectedTests(
 type Names = (path: string) => boolean
 
 /**
- * A module uses each file that one of its texts names, relative to itself or to the root: modules, programs that it starts, pages
- * that it reads. Import specifiers are such texts, too.
+ * A module uses each file that one of its string literals names, relative to the module or to the root: modules,
+ * programs that it starts, pages that it reads. Import specifiers are such literals, too.
  */
 function namesIn(module: string, text: string, packages: ReadonlyMap<string, string>): Names[] {
   const folder = dirname(module)
@@ -73,7 +73,7 @@ function namesIn(module: string, text: string, packages: ReadonlyMap<string, str
   return [(path) => files.has(path), ...others]
 }
 
-/** Where no module names the file: the tests of the closest folder around it that has some. Null stands for the root. */
+/** For a file that no module names: the tests of the closest folder around it that has some. Null stands for the root. */
 function testsNear(path: string, sources: ReadonlyMap<string, string>): string[] | null {
   const folder = dirname(path)
   if (folder === '.') return null

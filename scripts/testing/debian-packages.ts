@@ -4,13 +4,13 @@ import { Trouble } from '../boot/trouble.mjs'
 import { executable, onPath } from '../services/find.ts'
 
 const run = promisify(execFile)
-/** Another apt may be at work on this machine; it holds its lock for minutes at most. */
+/** Another apt may be running on this machine. It holds its lock for minutes at most. */
 const LOCK_TIMEOUT_SECONDS = 300
 
-/** The programs that S0's clients are written for. */
+/** The programs that S0's clients need. */
 export type ClientTools = { bash: string; python: string }
 
-/** Finds bash, curl, jq and a Python with requests and aiohttp; what is missing is installed where root allows. */
+/** Finds bash, curl, jq and a Python with requests and aiohttp. As root it installs missing packages. */
 export async function clientTools(): Promise<ClientTools> {
   const missing = await missingPackages()
   if (missing.length > 0) await installPackages(missing, OTHER_PYTHON)
@@ -32,7 +32,7 @@ const S4_MODULES = 'redis.asyncio, pytest, pytest_asyncio'
 const S4_PACKAGES = ['python3-redis', 'python3-pytest', 'python3-pytest-asyncio']
 const S4_PYTHON = 'set PYTHON to a Python that has redis, pytest and pytest-asyncio'
 
-/** A Python that S4's code and its test run on. */
+/** A Python that runs S4's code and its test. */
 export async function redisPython(): Promise<string> {
   const found = await findPython(S4_MODULES)
   if (found !== undefined) return found
@@ -46,7 +46,7 @@ export async function redisPython(): Promise<string> {
   return python
 }
 
-/** Debian's packages are seen by Debian's own Python only, which need not be the first one on the PATH. */
+/** Only Debian's own Python sees Debian's packages, and it need not be the first one on the PATH. */
 async function findPython(modules = 'requests, aiohttp'): Promise<string | undefined> {
   for (const path of [process.env.PYTHON, '/usr/bin/python3', onPath('python3')]) {
     if (path === undefined || !executable(path)) continue
@@ -61,7 +61,7 @@ async function findPython(modules = 'requests, aiohttp'): Promise<string | undef
 
 const OTHER_PYTHON = 'set PYTHON to a Python that has requests and aiohttp'
 
-/** Where root allows; elsewhere it says what to do: install them, or what else there is. */
+/** Installs packages as root. Otherwise it fails with advice: to install them, or to use the alternative. */
 export async function installPackages(packages: string[], otherwise?: string): Promise<void> {
   if (process.getuid?.() !== 0 || !executable('/usr/bin/apt-get')) {
     throw new Trouble(`${packages.join(', ')} are needed, and cannot be installed here. ${advice(packages, otherwise)}`)

@@ -17,7 +17,7 @@ export class FakeWorld implements World {
   readonly monotonic = (): number => this.#ms
   readonly soon = (callback: () => void): void => void setImmediate(callback)
   readonly random = (): number => 0.5
-  /** Of this world's time, as real ones are. */
+  /** Contains this world's time, like real ids. */
   readonly uuid = (): string => v7({ msecs: this.now() })
   readonly secret = (bytes: number): string => randomBytes(bytes).toString('base64url')
 
@@ -27,17 +27,17 @@ export class FakeWorld implements World {
     return () => void this.#timers.delete(timer)
   }
 
-  /** How long each timer that is set still has to go, soonest first. */
+  /** The remaining time of each timer, soonest first. */
   get pendingMs(): number[] {
     return [...this.#timers].map(({ atMs }) => atMs - this.#ms).sort((a, b) => a - b)
   }
 
-  /** Sets the wall clock without any time passing. */
+  /** Sets the wall clock without letting time pass. */
   jump(ms: number): void {
     this.#jumpedMs += ms
   }
 
-  /** Lets time pass; every timer goes off at its instant, and what it set in motion settles before the next one. */
+  /** Lets time pass. Every timer fires at its time, and its effects settle before the next timer fires. */
   async pass(ms: number): Promise<void> {
     const untilMs = this.#ms + ms
     await settled()
@@ -53,7 +53,7 @@ export class FakeWorld implements World {
   }
 }
 
-/** Everything that needs no timer and no input has happened. */
+/** Resolves when everything has happened that needs no timer and no input. */
 export async function settled(): Promise<void> {
   for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve))
 }

@@ -6,9 +6,9 @@ import { pathToFileURL } from 'node:url'
 import { build, type Plugin } from 'vite'
 import { inject } from 'vitest'
 import { root } from '../boot/fetch-packages.mjs'
-import { bundleAgent } from '../bundle-agent.mjs'
+import { bundleAgent } from '../bundle.mjs'
 
-/** The modules that processes of tests start from. */
+/** The entry modules of the processes that tests start. */
 const ENTRIES = [
   'server/src/cli/bin.ts',
   'server/src/cli/testing/resident-process.ts',
@@ -19,21 +19,21 @@ const ENTRIES = [
   'server/src/testing/store/shifted-clock.ts',
 ]
 
-/** The module beside which an agent in a server or command line looks for its program, and that program when it is built. */
+/** The module beside which a server or command line looks for the agent's program, and that program after the build. */
 const AGENT_INDEX = 'sdk/src/worker/agent/index.ts'
 const AGENT_BUILT = 'sdk/src/worker/agent/main.js'
 
-/** The agent as one file: from its sources each of its processes would take half a second of a core instead of 0.1. */
+/** The agent as one file: a process takes 0.1 s of CPU time to start, instead of 0.5 s from the sources. */
 export const agentProgram = (): string => join(inject('programs'), AGENT_BUILT)
 
-/** The bundled twin of one of these modules, by the path of its source. */
+/** The bundle of one of these modules, by the path of its source. */
 export const bundled = (source: string): string => outputOf(inject('programs'), relative(root, source))
 
 const outputOf = (folder: string, entry: string) => join(folder, entry.replace(/\.ts$/, '.mjs'))
 
 /**
- * Bundles them with their packages. A server of 700 files takes 1.5 s of a core to start, a bundled one half of that, and the
- * suite starts hundreds. The packages, the examples and `npm start` have tests that start the files themselves.
+ * Bundles these modules with their packages. The suite starts hundreds of servers, and a bundled server starts faster
+ * than one from 700 files. The packages, the examples and `npm start` have tests that start the files themselves.
  */
 export async function bundlePrograms(): Promise<{ folder: string; stop(): Promise<void> }> {
   const folder = mkdtempSync(join(tmpdir(), 'ichido-programs-'))
@@ -63,7 +63,7 @@ export async function bundlePrograms(): Promise<{ folder: string; stop(): Promis
   return { folder, stop: () => rm(folder, { recursive: true }) }
 }
 
-/** Each module is told the place of its source, by which it finds its files and threads, and knows that this is a clone. */
+/** Gives each module the path of its source, by which it finds its files and threads, and knows that it is in a clone. */
 const ownPlaces = (folder: string): Plugin => ({
   name: 'own-places',
   enforce: 'pre',
@@ -75,7 +75,7 @@ const ownPlaces = (folder: string): Plugin => ({
         JSON.stringify(places[name]),
       )
     }
-    // Only in CommonJS: the declaration ends up inside the function that it is wrapped in.
+    // This is for CommonJS only: the declaration ends up inside the function that wraps the module.
     if (/\b__(dirname|filename)\b/.test(code)) {
       return `var __dirname = ${JSON.stringify(dirname(id))}, __filename = ${JSON.stringify(id)};${code}`
     }

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 
-/** What becomes of a chunk. Whoever says `hold` takes care of it by itself, with the link's own means. */
+/** The fate of a chunk. A rule that returns `hold` must handle the chunk itself, with the methods of the link. */
 export type Verdict = 'pass' | 'hold' | 'cut'
 
 export interface Chunk {
-  /** Towards the server, or back. */
+  /** To the server, or back. */
   direction: 'up' | 'down'
   data: Buffer
   link: Link
@@ -31,7 +31,7 @@ export class Link {
     this.#server.destroy()
   }
 
-  /** Cuts the client off while the server does not notice; answers with the server's side, which is the caller's now. */
+  /** Cuts the client off without the server noticing. Returns the connection to the server, which the caller must close. */
   vanish(): Socket {
     this.#vanished = true
     this.#client.destroy()
@@ -39,11 +39,11 @@ export class Link {
   }
 }
 
-/** Stands between a client and a TCP server, and does to each chunk what its rule says; chunks keep their order. */
+/** Stands between a client and a TCP server, and applies its rule to each chunk. The chunks keep their order. */
 export class TcpProxy {
-  /** May be changed at any time; unless it is set, everything passes. */
+  /** May change at any time. By default everything passes. */
   rule: Rule = () => 'pass'
-  /** Of the server that new connections go to: one that is started again has another. */
+  /** The port for new connections. A restarted server has another port. */
   targetPort: number
   readonly #server: Server
   readonly #links = new Set<Link>()
@@ -60,7 +60,7 @@ export class TcpProxy {
     return proxy
   }
 
-  /** The same address, but through a new proxy. */
+  /** Returns the same address through a new proxy. */
   static async before(url: string): Promise<{ proxy: TcpProxy; url: string }> {
     const address = new URL(url)
     const proxy = await TcpProxy.to(address.hostname, Number(address.port))

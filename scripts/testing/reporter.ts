@@ -1,9 +1,9 @@
 import { writeFileSync } from 'node:fs'
 import { DefaultReporter, type TestModule, type TestSpecification } from 'vitest/node'
 import type { Results } from './summary.ts'
-import { tally } from './tally.ts'
+import { tally } from './summary.ts'
 
-/** Vitest's own reporter, with a count of files in front, also where no terminal shows how far it has come. */
+/** Vitest's default reporter with a count of files in front, even without a terminal. */
 export default class RunReporter extends DefaultReporter {
   #files = 0
   #ended = 0
@@ -25,7 +25,7 @@ export default class RunReporter extends DefaultReporter {
     return `${String(this.#ended).padStart(files.length)}/${files} ${prefix}`
   }
 
-  /** Leaves the results for the runner in the file that ICHIDO_RESULTS names. */
+  /** Writes the results for the runner to the file that ICHIDO_RESULTS names. */
   override onTestRunEnd(...[modules, errors, reason]: Parameters<DefaultReporter['onTestRunEnd']>): void {
     super.onTestRunEnd(modules, errors, reason)
     const file = process.env.ICHIDO_RESULTS

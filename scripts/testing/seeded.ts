@@ -1,4 +1,4 @@
-/** Numbers in [0, 1) that are the same for the same seed (mulberry32). */
+/** Random numbers in [0, 1), always the same for the same seed (mulberry32). */
 export function seeded(seed: number): () => number {
   let state = seed
   return () => {

@@ -8,21 +8,21 @@ import { type Redis, type RedisOptions, startRedis } from '../services/redis.ts'
 import { type RedisCluster, startRedisCluster } from '../services/redis-cluster.ts'
 
 export type FreshDatabase = {
-  /** Over the unix socket. */
+  /** The address over the unix socket. */
   url: string
-  /** Over 127.0.0.1, for a proxy in between. */
+  /** The address over 127.0.0.1, for a proxy in between. */
   tcpUrl: string
   /**
-   * Ends its connections. It goes with the whole cluster: the next database would else be made beside hundreds of files that
-   * were just removed, among whose inodes ext4 searches for 60 s, and take four times as long.
+   * Ends its connections. The database is removed with the whole cluster: otherwise the next database would be created
+   * beside hundreds of removed files, among whose inodes ext4 searches for 60 s, and take four times as long.
    */
   leave(): Promise<void>
 }
 
-/** A database of one's own in the cluster that the whole run shares, with an empty store in it. */
+/** A new database in the run's shared cluster, with an empty store. */
 export const freshDatabase = (): Promise<FreshDatabase> => databaseLike(inject('pgTemplate'))
 
-/** Without a store, for tests of how one is made. */
+/** A database without a store, for tests of its creation. */
 export const bareDatabase = (): Promise<FreshDatabase> => databaseLike('template1')
 
 async function databaseLike(template: string): Promise<FreshDatabase> {
@@ -35,25 +35,25 @@ async function databaseLike(template: string): Promise<FreshDatabase> {
   }
 }
 
-/** For tests that kill it or change its settings. */
+/** For tests that kill the server or change its settings. */
 export const privatePostgres = (options?: PostgresOptions): Promise<Postgres> => startPostgres(options)
 
-/** A pooler before the cluster that the whole run shares. */
+/** A pooler in front of the run's shared cluster. */
 export const privatePgbouncer = (options: Omit<PgbouncerOptions, 'target'>): Promise<Pgbouncer> =>
   startPgbouncer({ ...options, target: inject('pgTcpUrl') })
 
-/** The Redis that the whole run shares: use keys of your own, and a private one for FLUSHALL. */
+/** The run's shared Redis. Tests use their own keys, and a private Redis for FLUSHALL. */
 export const redisUrl = (): string => inject('redisUrl')
 
 export const privateRedis = (options?: RedisOptions): Promise<Redis> => startRedis(options)
 
-/** Three nodes. */
+/** A cluster of three nodes. */
 export const privateRedisCluster = (): Promise<RedisCluster> => startRedisCluster()
 
-/** Fetched on the first call only: most runs of single files need no browser. */
+/** Downloaded on the first call only: most runs of single files need no browser. */
 export const chromium = (): Promise<Chromium> => findChromium()
 
-/** What a test puts before a script's path when it starts a process of its own with `process.execPath`. */
+/** The arguments before a script's path when a test starts a process with `process.execPath`. */
 export const nodeArgs = ['--conditions=ichido-source']
 
 async function administer(sql: string): Promise<void> {

@@ -7,11 +7,11 @@ import { isDiskFull } from '../../server/src/core/node/store-errors.ts'
 import { Trouble } from '../boot/trouble.mjs'
 
 export interface SmallDisk {
-  /** Where it is mounted. */
+  /** The mount point. */
   folder: string
-  /** Takes so much of it, until `free`. */
+  /** Uses this many bytes until `free`. */
   fill(bytes: number): void
-  /** Takes all that is left of it. */
+  /** Uses all remaining bytes. */
   fillUp(): void
   free(): void
   remove(): Promise<void>
@@ -47,18 +47,18 @@ interface Mounted {
 
 const tmpfs = (at: string, bytes: number) => ['-t', 'tmpfs', '-o', `size=${bytes},mode=0755`, 'tmpfs', at]
 
-/** Null where that is not allowed. */
+/** Returns null if mounting is not allowed. */
 function mountHere(at: string, bytes: number): Mounted | null {
   try {
     execFileSync('mount', tmpfs(at, bytes), { stdio: 'ignore' })
   } catch {
     return null
   }
-  // Lazily: a process that was killed may not be gone yet.
+  // The unmount is lazy, because a killed process may not be gone yet.
   return { folder: at, unmount: async () => void execFileSync('umount', ['-l', at]) }
 }
 
-/** In a namespace of a process of our own, which need not be root; the others reach it by way of that process. */
+/** Mounts in the namespace of a child process, which need not be root. Other processes reach the disk through that process. */
 async function mountElsewhere(at: string, bytes: number): Promise<Mounted> {
   const script = 'mount "$@" && echo mounted && read -r _'
   const holder: ChildProcess = spawn('unshare', ['-rm', 'sh', '-c', script, 'sh', ...tmpfs(at, bytes)], {

@@ -1,5 +1,6 @@
-import { expect, test } from 'vitest'
-import { type FileResult, summarize } from './summary.ts'
+import { expect, type TestContext, test, vi } from 'vitest'
+import { missStrace } from './strace.ts'
+import { type FileResult, summarize, tally } from './summary.ts'
 
 const STEPS = [
   { title: 'Types', ok: true, ms: 15_500 },
@@ -12,7 +13,7 @@ const file = (path: string, ms: number, failures: string[] = []): FileResult => 
   failures,
 })
 
-test('the summary tells steps, slow files, failures and how to run those again', () => {
+test('the summary shows steps, slow files, failures and how to run those again', () => {
   const files = [file('a.test.ts', 1_200), file('b.test.ts', 61_000, ['b > is right']), file('c.test.ts', 90)]
   const lines = summarize(STEPS, { passed: 7, failed: 1, unable: { 'no strace': 2 }, files })
   expect(`${lines.join('\n')}\n`).toBe(`
@@ -44,7 +45,53 @@ test('a file that fails outside its tests is among those to run again', () => {
   expect(lines).toContain('  npm test -- a.test.ts')
 })
 
-test('a run of one fast file says no more than its steps and counts', () => {
+test('the summary of one fast file has only steps and counts', () => {
   const lines = summarize(STEPS.slice(0, 1), { passed: 3, failed: 0, unable: {}, files: [file('a.test.ts', 5_000)] })
   expect(lines).toEqual(['', 'Steps', '  Types  ok       15.5 s', '', '3 passed, 0 failed'])
+})
+
+test('passed and failed tests are counted, skipped tests are not', () => {
+  const files = [
+    { state: 'passed', tests: ['passed', 'skipped'] },
+    { state: 'failed', tests: ['passed', 'failed'] },
+  ]
+  expect(tally(files, 0)).toEqual({ passed: 2, failed: 1, unable: {} })
+})
+
+test('a file that fails outside its tests is one failure', () => {
+  const files = [
+    { state: 'passed', tests: ['passed'] },
+    { state: 'failed', tests: [] },
+  ]
+  expect(tally(files, 0)).toEqual({ passed: 1, failed: 1, unable: {} })
+})
+
+test('an error outside of any file is one failure', () => {
+  expect(tally([{ state: 'passed', tests: ['passed'] }], 1)).toEqual({ passed: 1, failed: 1, unable: {} })
+})
+
+test('tests that this machine cannot run are counted by reason', () => {
+  const files = [
+    { state: 'passed', tests: ['passed', 'skipped'], lacks: ['no strace'] },
+    { state: 'passed', tests: ['skipped', 'skipped'], lacks: ['no strace'] },
+  ]
+  expect(tally(files, 0)).toEqual({ passed: 1, failed: 0, unable: { 'no strace': 2 } })
+})
+
+test('without strace a test is skipped with a note, and fails in CI unless allowed', () => {
+  const said: unknown[] = []
+  // As in vitest, skipping ends the test.
+  const skip: TestContext['skip'] = (note?: boolean | string) => {
+    said.push(note)
+    throw new Error('skipped')
+  }
+  vi.stubEnv('CI', '')
+  expect(() => missStrace({ skip })).toThrow('skipped')
+  vi.stubEnv('CI', 'true')
+  vi.stubEnv('ICHIDO_NO_STRACE', '')
+  expect(() => missStrace({ skip })).toThrow('ICHIDO_NO_STRACE=1')
+  vi.stubEnv('ICHIDO_NO_STRACE', '1')
+  expect(() => missStrace({ skip })).toThrow('skipped')
+  vi.unstubAllEnvs()
+  expect(said).toEqual(['no strace', 'no strace'])
 })

@@ -1,7 +1,19 @@
-import type { Tally } from './tally.ts'
-
 const SLOWEST_MAX = 10
 const SLOW_MS = 1000
+
+type Tally = {
+  passed: number
+  failed: number
+  /** The number of tests that could not run on this machine, by reason. */
+  unable: Record<string, number>
+}
+
+interface Outcome {
+  state: string
+  tests: string[]
+  /** The reasons of skipped tests that could not run here. Tests that were skipped on purpose give none. */
+  lacks?: string[]
+}
 
 export interface Step {
   title: string
@@ -13,11 +25,26 @@ export interface FileResult {
   path: string
   ms: number
   failed: boolean
-  /** The full names of its tests that failed; none when it failed outside of them. */
+  /** The full names of the failed tests; empty if the file failed outside of them. */
   failures: string[]
 }
 
 export type Results = Tally & { files: FileResult[] }
+
+/**
+ * A file that fails outside its tests counts as one failure, and so does an error outside of any file. The count is
+ * therefore never 0 if something failed.
+ */
+export function tally(files: Outcome[], otherErrors: number): Tally {
+  const total: Tally = { passed: 0, failed: otherErrors, unable: {} }
+  for (const { state, tests, lacks = [] } of files) {
+    const failed = tests.filter((test) => test === 'failed').length
+    total.passed += tests.filter((test) => test === 'passed').length
+    total.failed += failed === 0 && state === 'failed' ? 1 : failed
+    for (const lack of lacks) total.unable[lack] = (total.unable[lack] ?? 0) + 1
+  }
+  return total
+}
 
 /** The last lines of `npm test`: each step, the slowest files, the failures and how to run those again, the counts. */
 export function summarize(steps: readonly Step[], { passed, failed, unable, files }: Results): string[] {

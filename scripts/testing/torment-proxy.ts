@@ -4,41 +4,41 @@ import { type AddressInfo, connect } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** What can become of a request and its answer. */
+/** The ways in which a request or its answer can fail. */
 export const TORMENTS = {
-  /** The request is lost, and with it the connection. */
+  /** The request and its connection are lost. */
   drop: ({ cut }: Exchange) => cut(),
-  /** So it is, but in the middle: the server hears half of it. */
+  /** The connection breaks in the middle, and the server gets half of the request. */
   half: async ({ deliver, cut, bytes }: Exchange) => {
     await deliver(bytes.subarray(0, bytes.length / 2)).catch(() => {})
     cut()
   },
-  /** The server does what it was asked to, and its answer is lost. */
+  /** The server processes the request, and its answer is lost. */
   dropAnswer: async ({ deliver, cut }: Exchange) => {
     await deliver()
     cut()
   },
-  /** The connection is reset before, or after, the request was carried out. */
+  /** The connection is reset before, or after, the request was processed. */
   reset: ({ reset }: Exchange) => reset(),
   resetAnswer: async ({ deliver, reset }: Exchange) => {
     await deliver()
     reset()
   },
-  /** Half of the answer comes. */
+  /** Only half of the answer arrives. */
   halfAnswer: async ({ deliver, answer, reset }: Exchange) => {
     const whole = await deliver()
     answer(whole.subarray(0, whole.length / 2))
     reset()
   },
-  /** Nothing is heard, and the connection stays. */
+  /** No answer arrives, and the connection stays open. */
   hang: async ({ deliver }: Exchange) => void (await deliver()),
-  /** The client has given up by the time that the request arrives. */
+  /** The request arrives after the client has given up. */
   late: async ({ deliver, cut, pause }: Exchange) => {
     cut()
     await pause()
     await deliver()
   },
-  /** The same bytes arrive twice: at once, or one after the other. */
+  /** The same bytes arrive twice: concurrently, or one after the other. */
   twice: async ({ deliver, answer }: Exchange) => {
     const [first] = await Promise.all([deliver(), deliver()])
     answer(first)
@@ -59,25 +59,25 @@ export const TORMENTS = {
 export type Torment = keyof typeof TORMENTS
 
 interface Exchange {
-  /** The request, as it goes to the server. */
+  /** The request, as it is sent to the server. */
   bytes: Buffer
-  /** Hands it over on a connection of its own; settles with the answer's bytes. */
+  /** Sends the request on a new connection. Resolves with the bytes of the answer. */
   deliver(bytes?: Buffer): Promise<Buffer>
   answer(bytes: Buffer): void
   cut(): void
   reset(): void
-  /** For up to `pauseMs`. */
+  /** Waits for up to `pauseMs`. */
   pause(): Promise<void>
 }
 
 export interface TormentOptions {
   random: () => number
-  /** How many of the requests something happens to, from 0 to 1. */
+  /** The share of requests that fail in some way, from 0 to 1. */
   share: number
   pauseMs: number
 }
 
-/** Between clients and an HTTP server, request by request; each thing that happened is counted. */
+/** Stands between clients and an HTTP server, and counts what it did to each request. */
 export class TormentProxy {
   readonly counts: Record<Torment | 'pass', number> = {
     pass: 0,
@@ -115,7 +115,7 @@ export class TormentProxy {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** Everything that was on its way has arrived. */
+  /** Resolves when every delayed request has arrived. */
   async settled(): Promise<void> {
     while (this.#running.size > 0) await Promise.all(this.#running)
   }
@@ -148,7 +148,7 @@ export class TormentProxy {
   }
 }
 
-/** The request once more, as bytes; its connection serves it alone. */
+/** The request as bytes. Its connection serves only this request. */
 async function bytesOf(request: IncomingMessage): Promise<Buffer> {
   const { method, url, rawHeaders } = request
   const lines = [`${method} ${url} HTTP/1.1`]
@@ -158,7 +158,7 @@ async function bytesOf(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\nconnection: close\r\n\r\n`), await buffer(request)])
 }
 
-/** Half of a request is followed by the end of its connection. */
+/** If only half of a request is sent, its connection is closed after it. */
 async function exchangeBytes(port: number, bytes: Buffer, half: boolean): Promise<Buffer> {
   const socket = connect({ host: '127.0.0.1', port })
   socket.write(bytes)

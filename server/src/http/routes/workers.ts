@@ -146,7 +146,7 @@ function administrationRoutes(app: ApiInstance, { services: { workers } }: Route
 /** The built file in the package. */
 const BUILT = new URL('../../agent.mjs', import.meta.url)
 /** The bundler, in a clone of the repository. */
-const BUNDLER = new URL('../../../../scripts/bundle-agent.mjs', import.meta.url)
+const BUNDLER = new URL('../../../../scripts/bundle.mjs', import.meta.url)
 
 interface AgentFile {
   text: string

@@ -1,5 +1,3 @@
-// The library as a few files: loaded from 290 small ones, the engine took twice as long to open and 10 MB more. zod, croner and uuid
-// are part of them, as far as they are used: zod alone would be more than half of all that an application installs.
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,16 +5,19 @@ import { build } from 'vite'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const SOURCES = join(root, 'server', 'src')
-/** What applications import, and the threads that it starts. They stay where they are to each other: they find each other by relative paths. */
+/** The library's entries and the threads that they start. Their relative paths stay the same, because they find each other by them. */
 export const ENTRIES = [
   'library/index',
   'library/spare-heart-thread',
   'idempotency/index',
   'store/backup/backup-thread',
 ]
+const AGENT_ENTRY = 'sdk/src/worker/agent/main.ts'
 const NOTICES = ['LICENSE', 'LICENSE.md', 'LICENCE']
 
 /**
+ * Bundles the library into a few files: loaded from 290 small files, the engine took twice as long to open, and 10 MB more
+ * memory. The used parts of zod, croner and uuid are included: zod alone would be more than half of an installation.
  * @param {string} outDir
  * @param {readonly string[]} dependencies the packages that an application installs with the library
  * @returns {Promise<Map<string, string>>} the packages that became part of the bundle, with their licences
@@ -63,4 +64,31 @@ function licenceIn(folder) {
   const file = NOTICES.map((name) => join(folder, name)).find((path) => existsSync(path))
   if (file === undefined) throw new Error(`${folder} has no licence`)
   return readFileSync(file, 'utf8')
+}
+
+/**
+ * The agent as one file without dependencies, for machines that have nothing but Node 20.
+ * @returns {Promise<string>} the text of agent.mjs
+ */
+export async function bundleAgent() {
+  const built = await build({
+    root,
+    configFile: false,
+    logLevel: 'silent',
+    build: {
+      write: false,
+      target: 'node20',
+      ssr: join(root, AGENT_ENTRY),
+      minify: false,
+      rolldownOptions: { output: { format: 'es', codeSplitting: false } },
+    },
+    ssr: { noExternal: true, target: 'node' },
+  })
+  const [chunk, ...others] = built.output
+  if (chunk?.type !== 'chunk' || others.length > 0) throw new Error('The agent is one file')
+  const foreign = [...chunk.imports, ...chunk.dynamicImports].filter(
+    (name) => !name.startsWith('node:') && name !== chunk.fileName,
+  )
+  if (foreign.length > 0) throw new Error(`The agent depends on nothing but Node, and imports ${foreign.join(', ')}`)
+  return chunk.code
 }
