@@ -25,18 +25,18 @@ describe('statistics', () => {
     expect(quantile([7], 0.5)).toBe(7)
   })
 
-  test('of nothing there is none', () => {
+  test('the median of no values throws an error', () => {
     expect(() => median([])).toThrow(RangeError)
   })
 
-  test('rounds take turns, and each one keeps its own values but for those that warm up', async () => {
+  test('rounds take turns, and warm-up rounds are not kept', async () => {
     let calls = 0
     const one = async () => calls++
     const found = await interleave({ warmUps: 1, rounds: 3 }, { peer: one, ours: one })
     expect(found).toEqual({ peer: [2, 4, 6], ours: [3, 5, 7] })
   })
 
-  test('as many calls are under way as there are callers, and no number is used twice', async () => {
+  test('flow() keeps one call per caller running and uses each number once', async () => {
     const seen = new Set<number>()
     let underWay = 0
     let most = 0
@@ -57,14 +57,14 @@ describe('verdicts', () => {
     expect(judge(comparison)).toMatchObject({ oursMedian: 16_000, theirsMedian: 2_000, ratio: 8, met: true })
   })
 
-  test('at least, at most, or only told', () => {
+  test('a target is a minimum, a maximum, or none', () => {
     expect(judge({ ...comparison, target: { least: 8.01 } }).met).toBe(false)
     expect(judge({ ...comparison, unit: 'ms', target: { most: 8 } }).met).toBe(true)
     expect(judge({ ...comparison, unit: 'ms', target: { most: 7.99 } }).met).toBe(false)
     expect(judge({ ...comparison, target: null }).met).toBe(true)
   })
 
-  test('the table says what was met and what was missed', () => {
+  test('the table shows which targets were met and missed', () => {
     const lines = table([judge(comparison), judge({ ...comparison, what: 'list', target: { least: 9 } })]).split('\n')
     expect(lines[1]).toMatch(/^submit +16,000\/s {2}pg-boss send\(\) +2,000\/s +8\.00 × +≥ 8 {2}met$/)
     expect(lines[2]).toMatch(/^list .* ≥ 9 {2}MISSED$/)
@@ -92,13 +92,13 @@ describe('jobs made by SQL', () => {
     ])
   }
 
-  test('are there under their ids, keys and labels on SQLite', async () => {
+  test('filled jobs have their ids, keys and labels on SQLite', async () => {
     const { store, close } = await testStore('sqlite')
     await look(store, fill)
     await close()
   })
 
-  test('are there under their ids, keys and labels on PostgreSQL, with all indexes made again', async () => {
+  test('filled jobs have their ids, keys and labels on PostgreSQL, with all indexes', async () => {
     const { store, close } = await testStore('postgres')
     const before = await store.read(indexes)
     await look(store, fillWithoutIndexes)

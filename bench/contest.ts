@@ -3,12 +3,12 @@ import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { type Drain, type Order, type Reply, type Round, reply, type Settings, type Starts } from './contestant.ts'
 
-/** A contestant, as whoever holds the contest sees it. */
+/** A contestant, seen from the process that runs the contest. */
 export interface Entrant {
   name: Settings['name']
-  /** Jobs a second. */
+  /** Returns jobs per second. */
   run(order: Round | Drain): Promise<number>
-  /** Milliseconds from each submit until its handler began. */
+  /** Returns the milliseconds from each submit until its handler began. */
   starts(order: Starts): Promise<number[]>
   close(): Promise<void>
 }

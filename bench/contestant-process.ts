@@ -12,7 +12,7 @@ import {
 } from './contestant.ts'
 import { flow } from './measure.ts'
 
-// A contestant in a process of its own: it carries out the orders that it is given over the channel to its parent.
+// A contestant in its own process. It executes the orders that its parent sends over the channel.
 
 const open: Record<Settings['name'], (settings: Settings) => Promise<Contestant>> = {
   ichido: async (given) => (await import('./ichido/in-process.ts')).openInProcess(given),
@@ -77,7 +77,7 @@ async function workOff(contestant: Contestant, { jobs }: Drain): Promise<Reply> 
   return { jobsPerSecond: (jobs * 1000) / elapsedMs }
 }
 
-/** At a steady pace, whether or not the one before has begun. */
+/** Submits at a steady pace, whether or not the previous job has begun. */
 async function startOneByOne(contestant: Contestant, { calls, everyMs }: Starts): Promise<Reply> {
   const waiting = new Map<number, (beganMs: number) => void>()
   const stop = await contestant.work('prompt', (n) => waiting.get(n)?.(performance.now()))

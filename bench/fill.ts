@@ -2,7 +2,7 @@ import type { Command } from '../server/src/store/port.ts'
 import { command } from '../server/src/store/port.ts'
 import { query, type Statement, statement, text } from '../server/src/store/statement.ts'
 
-/** Jobs made by SQL alone, numbered from 1 to `count`: one every `SPACING_MS`, the last one now. */
+/** Jobs inserted with SQL alone, numbered from 1 to `count`: one every `SPACING_MS`, the last one now. */
 export interface Filling {
   count: number
   nowMs: number
@@ -13,7 +13,7 @@ const QUEUES = 10
 const KINDS = 20
 const USERS = 100
 const TEAMS = 20
-/** One job in so many has a label. */
+/** One in this many jobs has a label. */
 const LABELED = 10
 
 export const queueOf = (n: number): string => `queue-${n % QUEUES}`
@@ -82,7 +82,7 @@ const plainIndexes = statement(
       AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conname = i.indexname)`,
 )
 
-/** On PostgreSQL: a million rows go in four times as fast when the indexes are made after them. */
+/** On PostgreSQL, inserting a million rows is four times as fast if the indexes are created afterwards. */
 export function fillWithoutIndexes(filling: Filling): Command<void> {
   return command('fill', function* work() {
     const indexes = yield* query(plainIndexes)

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const SAMPLE_MS = 500
 
-/** How much of the processors somebody else uses, taken while the benchmark itself is idle: from 0 to 1. */
+/** The CPU share of other programs, from 0 to 1, measured while the benchmark itself is idle. */
 export async function busyByOthers(): Promise<number> {
   const before = usage()
   await sleep(SAMPLE_MS)

@@ -1,4 +1,4 @@
-// npm run bench -- [quick] [suite …] [--json FILE]: how fast Ichido is, beside its peers, in one run on one machine.
+// `npm run bench -- [quick] [suite …] [--json FILE]` compares Ichido with its peers, in one run on one machine.
 import { writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'

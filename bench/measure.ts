@@ -1,4 +1,4 @@
-/** Statistics and the loops that make numbers for them. */
+/** Statistics, and the loops that produce their values. */
 
 export function quantile(values: readonly number[], q: number): number {
   const sorted = [...values].sort((a, b) => a - b)
@@ -12,8 +12,8 @@ export function quantile(values: readonly number[], q: number): number {
 export const median = (values: readonly number[]): number => quantile(values, 0.5)
 
 /**
- * Each in turn, again and again (peer, ours, peer, ours …): what else the machine does meets all of them alike.
- * Settles with each one's values, in the order of its rounds, without those that warm up.
+ * Runs the measures in turn (peer, ours, peer, ours …), so that other load on the machine affects all of them alike.
+ * Resolves with the values of each, in the order of the rounds, without warm-up rounds.
  */
 export async function interleave<Name extends string>(
   { warmUps, rounds }: { warmUps: number; rounds: number },
@@ -40,7 +40,7 @@ export interface Flow {
   elapsedMs: number
 }
 
-/** So many callers, each with one call under way, until the time is up; `n` counts the calls. */
+/** Runs `callers` callers, each with one call at a time, until the time is up. `n` counts the calls. */
 export async function flow({ callers, durationMs }: Load, call: (n: number) => Promise<void>): Promise<Flow> {
   const began = performance.now()
   const endMs = began + durationMs
@@ -52,7 +52,7 @@ export async function flow({ callers, durationMs }: Load, call: (n: number) => P
   return { calls: next, elapsedMs: performance.now() - began }
 }
 
-/** Milliseconds of one call. */
+/** The milliseconds of one call. */
 export async function time(call: () => Promise<unknown>): Promise<number> {
   const began = performance.now()
   await call()

@@ -1,17 +1,17 @@
 import { median } from './measure.ts'
 
-/** `least`: the ratio must reach it; `most`: it must not pass it. */
+/** `least` is the minimum of the ratio, `most` its maximum. */
 export type Target = { least: number } | { most: number }
 
 export interface Comparison {
   what: string
   unit: '/s' | 'ms' | 'bytes'
-  /** One value a round; the medians are compared. */
+  /** One value per round. The medians are compared. */
   ours: readonly number[]
-  /** Who or what ours is held against. */
+  /** The name of the other side. */
   against: string
   theirs: readonly number[]
-  /** None: told for its own sake. */
+  /** Null: the comparison is only reported. */
   target: Target | null
 }
 

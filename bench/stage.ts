@@ -4,34 +4,34 @@ import { type Redis, startRedis } from '../scripts/services/redis.ts'
 import { fetchPeers } from './peers/packages.ts'
 
 export interface Size {
-  /** Rounds that do not count: until the compiler has seen enough of everybody's code. */
+  /** Rounds that do not count, until the JIT compiler has seen enough of all code. */
   warmUps: number
-  /** Measured ones. */
+  /** Measured rounds. */
   rounds: number
   roundMs: number
-  /** Calls of which a median is taken, where single calls are timed. */
+  /** The number of calls for a median, where single calls are timed. */
   calls: number
 }
 
 export const QUICK: Size = { warmUps: 2, rounds: 3, roundMs: 1_500, calls: 300 }
 export const LONG: Size = { warmUps: 1, rounds: 7, roundMs: 5_000, calls: 2_000 }
 
-/** What every suite works with: one database server for all, everybody on it durable. */
+/** The environment of every suite: one database server for all contestants, with durable commits. */
 export interface Stage {
   size: Size
   packages: string
-  /** An empty database on the one server. */
+  /** An empty database on the shared server. */
   database(name: string): Promise<string>
-  /** A Redis that acknowledges what is on disk, as the databases do; started when it is first asked for. */
+  /** A Redis that acknowledges only what is on disk, as the databases do. It starts on the first call. */
   redis(): Promise<string>
   say(text: string): void
-  /** Before each suite: the database's log files are there already. */
+  /** Called before each suite, so that the database's log files already exist. */
   recycleLog(): Promise<void>
   close(): Promise<void>
 }
 
-// Checkpoints in the middle of one contestant's round would be counted against it alone. And who has a million jobs has told
-// PostgreSQL that it may use more than the 128 MB of its default.
+// A checkpoint during one contestant's round would count against that contestant alone. And an installation with a million jobs
+// allows PostgreSQL more memory than its default of 128 MB.
 const SETTINGS = {
   max_wal_size: '8GB',
   checkpoint_timeout: '30min',
@@ -41,8 +41,8 @@ const SETTINGS = {
 }
 
 /**
- * A server that has run for a while writes its log into files that it has used before. A new one fills each of them with
- * zeros first, 16 MB at a time, and whoever writes most in a second pays for most of it: it made our submits 8 % slower.
+ * A server that has run for a while reuses its log files. A new server first fills each of them with zeros, 16 MB at a
+ * time, and the contestant that writes most per second pays for most of it: this made our submits 8 % slower.
  */
 async function logOfOldServer(postgres: Postgres): Promise<() => Promise<void>> {
   const ask = async (...statements: string[]) => {

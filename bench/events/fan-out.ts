@@ -9,20 +9,20 @@ import type { Comparison } from '../report.ts'
 import type { Stage } from '../stage.ts'
 
 /**
- * Enough that there is always one to write. With two, a publish, which waits for the disk, took longer than the writes to
- * 1,000 readers: it was measured how long that takes, and `reach` tells that better.
+ * Enough that the server always has an event to write. With two, a publish, which waits for the disk, took longer than
+ * the writes to 1,000 readers. The publish was then the measured time, which `reach` measures better.
  */
 const UNDER_WAY = 4
-/** A job's first two events say that it was made and is running. */
+/** A job's first two events say that it was created and is running. */
 const AFTER = 2
 
 interface FanOut {
-  /** Deliveries a second. */
+  /** Returns deliveries per second. */
   round(): Promise<number>
   close(): Promise<void>
 }
 
-/** From the server to so many who follow one job, beside a loop that writes the same frames to as many sockets. */
+/** Measures deliveries to many readers of one job, beside a loop that writes the same frames to as many sockets. */
 export async function fanOut({ size, database, say }: Stage, subscribers: number): Promise<Comparison> {
   const many = subscribers.toLocaleString('en-US')
   const server = await serve(await database(`events_fan_out_${subscribers}`))
@@ -73,7 +73,7 @@ async function openBare(subscribers: number, roundMs: number): Promise<FanOut> {
 
 const report = z.union([z.object({ opened: z.literal(true) }), z.object({ all: z.int() })])
 
-/** Publishes one after the other, never more than so many that not all have. */
+/** Publishes one event after the other, with a limit on the events that some reader has not yet received. */
 async function openFanOut(
   readers: { port: number; path: string; count: number },
   durationMs: number,

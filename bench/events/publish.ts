@@ -27,12 +27,12 @@ const INSERT = {
 const dataOf = (seq: number) => ({ step: seq, note: 'what a page would show of it' })
 
 interface Measured {
-  /** Events a second. */
+  /** Returns events per second. */
   round(): Promise<number>
   close(): Promise<void>
 }
 
-/** Until the events are in the store and in Redis, beside nothing but their rows, as many in a statement. */
+/** Measures until the events are in the store and in Redis, beside bare inserts of the rows, as many per statement. */
 export async function publishing(stage: Stage, redisUrl: string): Promise<Comparison> {
   const { size, database, say } = stage
   const bare = await openBare(await database('events_bare'), size.roundMs)
@@ -84,7 +84,7 @@ async function openOurs(databaseUrl: string, redisUrl: string, { size, say }: St
   const node = await startNode({
     storage: { databaseUrl },
     redis: redisAt({ url: redisUrl }),
-    // Who leads looks at each event once more, as it does wherever there is a Redis.
+    // The leader checks each event once more, as it always does with a Redis.
     roles: new Set(['api', 'leader']),
     world: realWorld,
     meter: {
@@ -95,7 +95,7 @@ async function openOurs(databaseUrl: string, redisUrl: string, { size, say }: St
     onTrouble: (where, error) => say(`${where}: ${error}`),
   })
   const publishers = await lease(node.services)
-  // Each has one event so far: it is RUNNING.
+  // Each job has one event so far: RUNNING.
   let published = PUBLISHERS
   await inRedis.atLeast(published)
   const seqs = publishers.map(() => 0)
@@ -131,7 +131,7 @@ async function lease({ submission, runs }: Services): Promise<string[]> {
   return leases
 }
 
-/** Counts what came to Redis: each event is added once, by whom ever. */
+/** Counts the arrivals in Redis. Each event is added once, by any node. */
 class Arrivals {
   #count = 0
   #wanted = Number.POSITIVE_INFINITY

@@ -9,7 +9,7 @@ const EVERY_MS = 10
 const WITHIN_MS = 10
 const WARM_UP = 100
 
-/** From a worker's call until a page's `watch` has the event, 100 events a second, with Redis. */
+/** Measures from a worker's call until `watch` delivers the event, at 100 events per second, with Redis. */
 export async function reach({ size, database, say }: Stage, redisUrl: string): Promise<Comparison> {
   const server = await serve(await database('events_reach'), { REDIS_URL: redisUrl })
   try {
@@ -40,7 +40,7 @@ export async function reach({ size, database, say }: Stage, redisUrl: string): P
   }
 }
 
-/** When each event came, by its seq. */
+/** The arrival time of each event, by its seq. */
 async function watch(url: string, jobId: string): Promise<Map<number, number>> {
   const seenMs = new Map<number, number>()
   for await (const { stage, seq } of new Client(httpTransport({ url })).watch(jobId)) {

@@ -1,16 +1,16 @@
 import { connect, type Socket } from 'node:net'
 import { z } from 'zod'
 
-// Many who read the same stream, in a process of their own: says when all of them have the first, the second, the third …
+// Many readers of the same stream, in their own process. It reports when all of them have the first event, the second, …
 
 const { port, path, count } = z
   .object({ port: z.int(), path: z.string(), count: z.int() })
   .parse(JSON.parse(process.argv[2] ?? ''))
 
 const OPENING_MAX = 100
-/** Each event has one such line, and data has no line feeds. */
+/** Each event has one such line, and its data contains no line feed. */
 const MARK = Buffer.from('\ndata: ')
-/** How many readers have the n-th event. */
+/** The number of readers that have the n-th event. */
 const have: number[] = []
 let told = 0
 

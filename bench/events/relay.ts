@@ -15,17 +15,17 @@ const SCRIPT = readFileSync(new URL('../../server/src/bus/lua/publish.lua', impo
 const DOMAIN = 'scan'
 const JOBS = 100
 const BATCH = 1_000
-/** As the relay does. */
+/** The same number as in the relay. */
 const SCRIPT_EVENTS = 100
 const STATE_MS = 3_600_000
 const MARK_MS = 7_200_000
 const KEYS = new Keys(false, DEFAULT_SHARDS)
 const HOW = { nowMs: Date.now(), markMs: MARK_MS, stateMsOf: () => STATE_MS }
 const LOOK_MS = 10
-/** About what a millisecond is good for. */
+/** About as many as the relay handles in a millisecond. */
 const EVENTS_A_MS = 20
 
-/** The relay, beside its script called with keys and arguments that were made before. */
+/** The relay, beside its script called with prepared keys and arguments. */
 export async function relaying({ size, say }: Stage, redisUrl: string): Promise<Comparison> {
   const client = await createClient({ url: redisUrl }).connect()
   const onTrouble = (error: unknown) => say(`redis: ${error}`)

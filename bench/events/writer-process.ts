@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { z } from 'zod'
 
-// What a gateway cannot be faster than: a loop that writes each frame to all sockets.
+// The upper bound for a gateway: a loop that writes each frame to all sockets.
 
 const HEAD = 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nretry: 1000\n\n'
 const sockets: Socket[] = []

@@ -19,7 +19,7 @@ const KEYED = {
     r AS (${RUNS}) ${KEYS}`,
 }
 
-/** Of the runs of `$1`, which are known: nothing is looked for, guarded or answered. */
+/** Updates the known runs of `$1` without searching, guards or answers. */
 const move = (
   set: string,
 ) => `WITH m AS (UPDATE ichido.runs SET version = version + 1, last_event_n = last_event_n + 1, ${set}
@@ -37,12 +37,12 @@ const FINISH = {
   text: move(`state = 'SUCCEEDED', finished_at = $2, outcome_hash = repeat('0', 64)`),
 }
 const MOVES = 250
-/** As the store tells it: a plan that was kept from an empty table would scan it for ever. */
+/** The store uses these settings, too: a plan that was made on an empty table would always scan it. */
 const PLANNER = '-c plan_cache_mode=force_generic_plan -c enable_seqscan=off'
 
 /**
- * The rows that the promises need, in the tables and indexes as they are, and nothing else: no wire, no checks, no answers,
- * one statement for all: what is left of a bulk call, and of a lease and a finish, when everything but the rows is taken away.
+ * Writes only the rows that the promises need, in the real tables and indexes, with one statement for all: no network,
+ * checks or answers. This is the minimum for a bulk call, and for a lease and a finish.
  */
 export async function openFloor({ url }: Settings): Promise<Contestant> {
   const store = await openPostgres({ url, now: Date.now, monotonic: performance.now, sleep: () => Promise.resolve() })

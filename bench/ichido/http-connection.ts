@@ -4,15 +4,15 @@ import { connect, type Socket } from 'node:net'
 const HEAD_END = '\r\n\r\n'
 
 /**
- * A kept-alive connection with one request under way, on a bare socket: what drives the load shares the processors with
- * what is measured, and Node's own HTTP client would take as much of them as the server does.
+ * A kept-alive connection with one request at a time, on a bare socket. The load generator shares the CPUs with the
+ * measured server, and Node's own HTTP client would need as much CPU time as the server.
  */
 export class HttpConnection {
   readonly #socket: Socket
   readonly #host: string
   #received: Buffer[] = []
   #size = 0
-  /** Of head and body; unknown until the head is complete. */
+  /** The length of head and body; unknown until the head is complete. */
   #expected: number | null = null
   #settle: { resolve: (answer: string) => void; reject: (error: Error) => void } | null = null
 
@@ -32,7 +32,7 @@ export class HttpConnection {
     return new HttpConnection(socket, host)
   }
 
-  /** Settles with the answer's body; any status but the expected one is an error. */
+  /** Resolves with the body of the answer. Any status but the expected one is an error. */
   async post(path: string, body: string, expectedStatus: number): Promise<string> {
     const length = Buffer.byteLength(body)
     const head = `POST ${path} HTTP/1.1\r\nhost: ${this.#host}\r\ncontent-type: application/json\r\ncontent-length: ${length}`

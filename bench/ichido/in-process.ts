@@ -2,7 +2,7 @@ import pg from 'pg'
 import { defineKind, open } from '../../server/src/library/index.ts'
 import { type Contestant, keyOf, numberIn, type Pace, payload, type Settings } from '../contestant.ts'
 
-/** How many runs a worker has in its hands. */
+/** The number of runs that a worker holds. */
 export const CONCURRENCY: Record<Pace, number> = { bulk: 500, prompt: 100 }
 export const welcome = defineKind('welcome')
 

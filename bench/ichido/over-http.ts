@@ -5,7 +5,7 @@ import { type Contestant, keyOf, numberIn, payload, type Settings } from '../con
 import { HttpConnection } from './http-connection.ts'
 import { CONCURRENCY, welcome } from './in-process.ts'
 
-/** Drives a server of Ichido's that runs elsewhere; as many connections as calls are under way. */
+/** Uses a separate server of Ichido, with as many connections as concurrent calls. */
 export async function openOverHttp({ url }: Settings): Promise<Contestant> {
   const idle: HttpConnection[] = []
 
@@ -16,7 +16,7 @@ export async function openOverHttp({ url }: Settings): Promise<Contestant> {
     return answer
   }
 
-  /** As a worker on another machine would. */
+  /** Registers like a worker on another machine. */
   async function register(): Promise<string> {
     const { enroll_token } = enrolled.parse(JSON.parse(await post('/v1/workers/enroll-tokens', '{}', 201)))
     const body = JSON.stringify({ enroll_token, name: 'bench' })

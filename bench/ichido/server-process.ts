@@ -13,7 +13,7 @@ export interface ServerProcess {
   stop(): Promise<void>
 }
 
-/** `ichido serve` on a database, as people run it. */
+/** Starts `ichido serve` on a database, as users do. */
 export async function serve(databaseUrl: string, env: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
   const child = spawn(process.execPath, ['--conditions=ichido-source', program, 'serve', '--json'], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -26,14 +26,14 @@ type QueueClass = new (name: string, options: Connection) => Queue
 const isClass = (value: unknown) => typeof value === 'function'
 const exported = z.object({ Queue: z.custom<QueueClass>(isClass), Worker: z.custom<WorkerClass>(isClass) })
 
-/** Beyond it nothing is gained. */
+/** A higher value gains nothing. */
 const CONCURRENCY = 100
 
 export async function openBullmq({ url, packages }: Settings): Promise<Contestant> {
   const { Queue, Worker } = exported.parse(await importPeer(packages, 'bullmq/dist/cjs/index.js'))
   const { hostname, port, password } = new URL(url)
   const connection = { host: hostname, port: Number(port), password }
-  // One Redis serves all suites: what one has left behind is not another's to work off.
+  // All suites share one Redis, so each has its own queue: jobs that one suite leaves behind are not worked off by the next.
   const name = `bench-${process.pid}`
   const queue = new Queue(name, { connection })
   const add = (n: number) => queue.add('welcome', payload(n), { jobId: keyOf(n) })

@@ -28,7 +28,7 @@ const exported = z.object({
   Logger: z.custom<new (factory: () => () => void) => unknown>(isFunction),
 })
 
-// As its own documentation tunes it for throughput.
+// The tuning for throughput that its documentation describes.
 const BULK = { concurrency: 24, localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }
 const PROMPT = { concurrency: 24 }
 

@@ -3,10 +3,10 @@ import { pathToFileURL } from 'node:url'
 import { fetchPackages } from '../../scripts/boot/fetch-packages.mjs'
 import { specsOf } from '../../scripts/boot/pinned.mjs'
 
-// pg-boss 12.38 asks for a package that is not in the registry.
+// pg-boss 12.38 needs a package that is not in the registry.
 const SET = 'bench'
 
-/** The peers are no dependencies of ours: they are fetched when somebody measures. */
+/** The peers are not our dependencies. They are fetched for a benchmark only. */
 export function fetchPeers(): Promise<string> {
   return fetchPackages({ what: 'Fetching pg-boss, graphile-worker and BullMQ to measure against', sets: [SET] })
 }

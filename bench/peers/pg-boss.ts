@@ -5,7 +5,7 @@ import { importPeer } from './packages.ts'
 interface PgBoss {
   start(): Promise<unknown>
   createQueue(name: string, options: { policy: string; notify: boolean }): Promise<unknown>
-  /** Null when the key was there already. */
+  /** Returns null if the key existed. */
   send(name: string, data: object, options: { singletonKey: string }): Promise<string | null>
   insert(name: string, jobs: { data: object; singletonKey?: string }[]): Promise<unknown>
   work(
@@ -23,7 +23,7 @@ const exported = z.object({ PgBoss: z.custom<PgBossClass>((value) => typeof valu
 
 const KEYED = 'keyed'
 const PLAIN = 'plain'
-/** Of those tried (64 to 1,000) the fastest at working a queue off. */
+/** The fastest at emptying a queue, of the values tried (64 to 1,000). */
 const BATCH = 1_000
 
 export async function openPgBoss({ url, packages }: Settings): Promise<Contestant> {
@@ -31,7 +31,7 @@ export async function openPgBoss({ url, packages }: Settings): Promise<Contestan
   const boss = new PgBoss({ connectionString: url })
   boss.on('error', (error) => process.stderr.write(`pg-boss: ${error.message}\n`))
   await boss.start()
-  // The policy under which a singletonKey keeps a second job out while the first one waits or runs.
+  // Under this policy a singletonKey prevents a second job while the first one waits or runs.
   await boss.createQueue(KEYED, { policy: 'exclusive', notify: false })
   await boss.createQueue(PLAIN, { policy: 'standard', notify: false })
   const send = (n: number) => boss.send(KEYED, payload(n), { singletonKey: keyOf(n) })

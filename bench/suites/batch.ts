@@ -14,7 +14,7 @@ interface Field {
   bull: Entrant
 }
 
-/** 1,000 jobs a call, two calls under way: Ichido over HTTP, and the peers' bulk calls; all without keys, then all with. */
+/** 1,000 jobs per call and two concurrent calls: Ichido over HTTP, and the peers' bulk calls; first without keys, then with. */
 export async function batch({ size, packages, database, redis, say }: Stage): Promise<Comparison[]> {
   const server = await serve(await database('batch_http'))
   const field: Field = {

@@ -6,7 +6,7 @@ import type { Stage } from '../stage.ts'
 
 const JOBS = 20_000
 
-/** 20,000 jobs that do nothing, worked off by one process each: Ichido in process and over HTTP, and the peers directly. */
+/** 20,000 empty jobs, worked off by one process each: Ichido in process and over HTTP, and the peers directly. */
 export async function drain({ size, packages, database, redis, say }: Stage): Promise<Comparison[]> {
   const server = await serve(await database('drain_http'))
   const entrants = {

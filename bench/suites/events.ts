@@ -6,9 +6,9 @@ import { relaying } from '../events/relay.ts'
 import type { Comparison } from '../report.ts'
 import type { Stage } from '../stage.ts'
 
-/** What the event bus costs on top of what it cannot do without. */
+/** The cost of the event bus beyond its necessary minimum. */
 export async function events(stage: Stage): Promise<Comparison[]> {
-  // The store is what is durable, so Redis need not be: it runs as it comes, with snapshots.
+  // The store is durable, so Redis need not be: it runs with its default, snapshots.
   const redis = await startRedis({ settings: { save: '3600 1 300 100 60 10000' } })
   try {
     return [

@@ -7,7 +7,7 @@ const BATCH = 1_000
 const CALLERS = 2
 const DRAINED = 20_000
 
-/** What PostgreSQL alone takes for our rows, beside the peer that is fastest at the same. Told, not judged. */
+/** The time that PostgreSQL alone needs for our rows, beside the fastest peer. This is only reported. */
 export async function floor(stage: Stage): Promise<Comparison[]> {
   return [...(await bulkFloor(stage)), ...(await drainFloor(stage))]
 }

@@ -29,7 +29,7 @@ const FEW = 10_000
 const MANY = 1_000_000
 const PAGE = 50
 
-/** Reading with 10⁴ jobs in one store and 10⁶ in another of the same engine, in turn. */
+/** Reads alternately from a store with 10⁴ jobs and from one with 10⁶, on the same engine. */
 export async function growth(stage: Stage): Promise<Comparison[]> {
   return [...(await onPostgres(stage)), ...(await onSqlite(stage))]
 }
@@ -79,7 +79,7 @@ async function openFilled(storage: Storage, count: number, how: typeof fill): Pr
   }
 }
 
-/** As autovacuum does some time after such a growth. */
+/** Autovacuum does the same some time after such a growth. */
 async function vacuum(databaseUrl: string): Promise<void> {
   const client = new pg.Client(databaseUrl)
   await client.connect()
@@ -96,7 +96,7 @@ const list =
     if (page.data.length !== PAGE) throw new Error(`${page.data.length} jobs on a page of ${PAGE}`)
   }
 
-/** `n` is a job that is there in both. */
+/** The job `n` exists in both stores. */
 const READINGS: Record<string, Reading> = {
   list: list(() => ({})),
   'list by state': list((n) => ({ states: [n % 2 === 0 ? 'FAILED' : 'SUCCEEDED'] })),
@@ -121,7 +121,7 @@ async function compare(
   for (const [what, read] of Object.entries(READINGS)) {
     const ours: number[] = []
     const theirs: number[] = []
-    // Spread over all jobs, in an order that no cache foresees.
+    // Visits jobs all over the store, in an order that no cache foresees.
     let step = 0
     const one = (filled: Filled) => () => {
       const n = 1 + ((++step * 7_919) % filled.filling.count)

@@ -12,7 +12,7 @@ import { submit } from './submit.ts'
 
 export type Suite = (stage: Stage) => Promise<Comparison[]>
 
-/** In the order in which they run: what fills the disk comes last. */
+/** In the order in which they run. The suites that fill the disk come last. */
 export const SUITES: Readonly<Record<string, Suite>> = {
   submit,
   batch,
@@ -25,5 +25,5 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   growth,
 }
 
-/** `quick` runs them only when they are named. */
+/** `quick` runs these only if they are named. */
 export const NOT_QUICK: ReadonlySet<string> = new Set(['events'])

@@ -8,7 +8,7 @@ import { interleave, median, time } from '../measure.ts'
 import type { Comparison } from '../report.ts'
 import type { Stage } from '../stage.ts'
 
-/** One caller, one submit at a time, in turn through the batcher and as the same store command without it. */
+/** One caller submits one job at a time, alternately through the batcher and with the same store command without it. */
 export async function lone({ size, database, say }: Stage): Promise<Comparison[]> {
   const pool = new pg.Pool({ connectionString: await database('lone') })
   const onTrouble = (where: string, error: unknown) => say(`${where}: ${error}`)
@@ -25,7 +25,7 @@ export async function lone({ size, database, say }: Stage): Promise<Comparison[]
   const options = () => ({ key: keyOf(n++) })
   async function direct(): Promise<void> {
     await deps.store.write(await submission.prepare(LOCAL_ADMIN, input(), options()))
-    // The batcher does it too, and it is not what is measured here.
+    // The batched submission wakes the queue, too, and the wake-up is not what this measures.
     deps.bus.wake(['queue:default'])
   }
   const batched = () => submission.submit(LOCAL_ADMIN, input(), options())

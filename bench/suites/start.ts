@@ -5,7 +5,7 @@ import type { Stage } from '../stage.ts'
 
 const EVERY_MS = 20
 
-/** From a submit until its handler begins, 50 jobs a second: Ichido over HTTP both ways, and the peers directly. */
+/** From a submit until its handler begins, at 50 jobs per second: Ichido over HTTP both ways, and the peers directly. */
 export async function start({ size, packages, database, redis, say }: Stage): Promise<Comparison[]> {
   const server = await serve(await database('start_http'))
   const entrants = {

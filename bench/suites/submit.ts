@@ -6,7 +6,7 @@ import type { Stage } from '../stage.ts'
 
 const CALLERS = 64
 
-/** Submit with a key, one at a time, 64 callers: Ichido in process and over HTTP, pg-boss, BullMQ. */
+/** Submits with a key, one at a time, by 64 callers: Ichido in process and over HTTP, pg-boss, BullMQ. */
 export async function submit({ size, packages, database, redis, say }: Stage): Promise<Comparison[]> {
   const server = await serve(await database('submit_http'))
   const entrants = {
