@@ -38,12 +38,12 @@ function run(example: string, args: readonly string[], env: Record<string, strin
   })
 }
 
-test('PORT says where to listen; without it the example chooses', () => {
+test('PORT sets the port; without it the example chooses one', () => {
   expect([portFrom({}, 8006), portFrom({ PORT: '' }, 8006), portFrom({ PORT: '0' }, 8006)]).toEqual([8006, 8006, 0])
   expect(portFrom({ PORT: '9000' }, 0)).toBe(9000)
 })
 
-test.each(EXAMPLES)('%s says in a sentence that PORT is no port', async (example) => {
+test.each(EXAMPLES)('%s reports an invalid PORT in one sentence', async (example) => {
   const args = example === 'zpe-h2' ? [] : [join(folder, example)]
   expect(await run(example, args, { PORT: 'http' })).toEqual({
     code: 2,
@@ -51,7 +51,7 @@ test.each(EXAMPLES)('%s says in a sentence that PORT is no port', async (example
   })
 })
 
-test.each(['bookmarks', 'scan-pipeline'])('%s says in a sentence that the port is taken', async (example) => {
+test.each(['bookmarks', 'scan-pipeline'])('%s reports a port that is in use in one sentence', async (example) => {
   const PORT = String(portOf(taken))
   const { code, said } = await run(example, [join(folder, example)], { PORT })
   expect(code).toBe(1)
@@ -59,7 +59,7 @@ test.each(['bookmarks', 'scan-pipeline'])('%s says in a sentence that the port i
   expect(said).not.toMatch(/\n {4}at /)
 })
 
-test('the control plane of zpe-h2 listens on the port that it is given', async () => {
+test('the control plane of zpe-h2 listens on the given port', async () => {
   const free = createServer()
   await new Promise<void>((resolve) => void free.listen(0, '127.0.0.1', resolve))
   const port = portOf(free)
@@ -72,10 +72,10 @@ test('the control plane of zpe-h2 listens on the port that it is given', async (
 test.each<[string, string, RegExp]>([
   [
     'nonsense.in',
-    'is not there',
+    'does not exist',
     /^There is no nonsense\.in in .* or examples\/zpe-h2; h2\.in and h2-lda\.in are there\.\n$/,
   ],
-  ['README.md', 'is no input', /^.*README\.md is no input of pw\.x: .+\n$/],
-])('zpe-h2 says in a sentence that %s %s', async (input, _, said) => {
+  ['README.md', 'is not an input', /^.*README\.md is no input of pw\.x: .+\n$/],
+])('zpe-h2 reports in one sentence that %s %s', async (input, _, said) => {
   expect(await run('zpe-h2', [input], {})).toEqual({ code: 2, said: expect.stringMatching(said) })
 })

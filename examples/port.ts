@@ -1,7 +1,7 @@
-/** PORT is no port: wrong usage, like a bad flag. */
+/** PORT is not a port: wrong usage, like a bad flag. */
 export class BadPort extends Error {}
 
-/** Where PORT says to listen; without it, or with none in it, the fallback. */
+/** The port in PORT, or the fallback if PORT is missing or empty. */
 export function portFrom({ PORT }: NodeJS.ProcessEnv, fallback: number): number {
   if (PORT === undefined || PORT === '') return fallback
   const port = Number(PORT)
@@ -9,7 +9,7 @@ export function portFrom({ PORT }: NodeJS.ProcessEnv, fallback: number): number 
   throw new BadPort(`PORT must be a whole number from 0 to 65535, not ${JSON.stringify(PORT)}.`)
 }
 
-/** Advice for a port that is taken; null when something else is wrong. */
+/** Advice for a port that is in use; null for any other error. */
 export function portTaken(error: unknown, port: number): string | null {
   const isTaken = error instanceof Error && 'code' in error && error.code === 'EADDRINUSE'
   return isTaken ? `Port ${port} is in use. Stop what uses it, or name another one: PORT=${port + 1}` : null

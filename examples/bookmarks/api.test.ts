@@ -19,7 +19,7 @@ let siteUrl: string
 let folder: string
 let app: App
 const troubles: unknown[] = []
-/** Paths that do not answer before their time has come, with what ends the wait. */
+/** Paths whose answer is held back, with the function that releases it. */
 const held = new Map<string, () => void>()
 const failing = new Set<string>()
 const visits: string[] = []
@@ -87,7 +87,7 @@ const hasStatus = (headers: Headers, status: BookmarkShape['llm_status']) =>
     return bookmark as BookmarkShape
   }, WAIT)
 
-test('a page that was saved is fetched, read and summed up', async () => {
+test('a saved page is fetched, read and summarised', async () => {
   const me = user()
   const answer = await save(`${siteUrl}/auk`, me, { source_hint: 'article' })
   expect(answer.status).toBe(201)
@@ -103,7 +103,7 @@ test('a page that was saved is fetched, read and summed up', async () => {
   expect((await fetch(`${app.url}/v1/bookmarks/${bookmark.id}`, { headers: user() })).status).toBe(404)
 })
 
-test('bad requests are told which field is wrong, and change nothing', async () => {
+test('a bad request gets the name of the wrong field, and changes nothing', async () => {
   const me = user()
   const key = () => ({ 'idempotency-key': randomUUID(), ...me })
   const good = { url: `${siteUrl}/a`, created_from: 'web' }
@@ -134,7 +134,7 @@ test('bad requests are told which field is wrong, and change nothing', async () 
   expect((await post(`/v1/bookmarks/${randomUUID()}/reprocess`, me)).status).toBe(404)
 })
 
-test('one key is one bookmark, one page is one bookmark, and another request under a key is refused', async () => {
+test('a key gives one bookmark, a page gives one, and a reused key is refused', async () => {
   const me = { ...user(), 'idempotency-key': `k-${randomUUID()}` }
   const answers = await Promise.all(Array.from({ length: 8 }, () => save(`${siteUrl}/one`, me)))
   expect(answers.map(({ status }) => status)).toEqual(Array(8).fill(201))
@@ -152,7 +152,7 @@ test('one key is one bookmark, one page is one bookmark, and another request und
   expect(visits.filter((path) => path.startsWith('/one'))).toEqual(['/one'])
 })
 
-test('what fails is tried again, then a failed job; a person can have it tried anew', async () => {
+test('a failure is retried, then becomes a failed job, which the user can retry', async () => {
   const me = user()
   failing.add('/down')
   await save(`${siteUrl}/down`, { ...me, 'idempotency-key': 'k-down' })
@@ -184,13 +184,13 @@ test('what fails is tried again, then a failed job; a person can have it tried a
   expect((await get<{ data: unknown[] }>('/v1/failed-jobs', me)).data).toEqual([])
 })
 
-test('what no retry will help is tried once', async () => {
+test('a failure that no retry can fix is tried once', async () => {
   const me = user()
   await save('http://[::1]:8080/', me)
   expect((await hasStatus(me, 'failed')).error).toMatchObject({ code: 'ADDRESS_REFUSED', retryable: false })
 })
 
-test('reprocess while it is under way answers the running job', async () => {
+test('reprocessing during processing returns the running job', async () => {
   const me = user()
   const { id } = await (await save(`${siteUrl}/held`, me)).json()
   await vi.waitFor(() => expect(held.has('/held')).toBe(true), WAIT)
@@ -206,7 +206,7 @@ test('reprocess while it is under way answers the running job', async () => {
   expect(visits.filter((path) => path === '/held')).toHaveLength(1)
 })
 
-/** Stopped, and started again with another state of its database: one that a crash at a bad moment leaves behind. */
+/** Restarts the application with changes to its database, as a crash at a bad moment would leave them. */
 async function restart(meanwhile: (database: DatabaseSync) => void): Promise<void> {
   await app.close()
   const database = new DatabaseSync(join(folder, 'bookmarks.db'))
@@ -224,14 +224,14 @@ function insert(database: DatabaseSync, userId: string, path: string, jobId: str
     .run({ url: siteUrl + path, jobId }, randomUUID(), userId)
 }
 
-test('a crash between bookmark and job, or in the middle of the job, is made good at the next start', async () => {
+test('the next start repairs a crash between bookmark and job, or during the job', async () => {
   const me = user()
   await save(`${siteUrl}/held-over`, me)
   await vi.waitFor(() => expect(held.has('/held-over')).toBe(true), WAIT)
   held.delete('/held-over')
   const [was] = await list(me)
   await restart((database) => {
-    // Right after the commit of a bookmark, and between the submission of a job and the note of it.
+    // One crash came after the commit of a bookmark, the other between the submission of a job and the record of its id.
     insert(database, me['x-user'], '/left', null)
     database.prepare('UPDATE bookmarks SET job_id = NULL WHERE id = ?').run(was?.id ?? '')
   })
@@ -245,13 +245,13 @@ test('a crash between bookmark and job, or in the middle of the job, is made goo
   expect(visits.filter((path) => path === '/held-over')).toHaveLength(2)
 })
 
-test('a job that is not kept any more is made anew', async () => {
+test('a job that was deleted is created again', async () => {
   const me = user()
   await restart((database) => insert(database, me['x-user'], '/lost', randomUUID()))
   expect(await hasStatus(me, 'done')).toMatchObject({ summary: TEXT })
 })
 
-test('a change is told to the pages of its user while it happens', async () => {
+test('the pages of a user are told of a change while it happens', async () => {
   const [me, other] = [user(), user()]
   const stop = new AbortController()
   const stream = await fetch(`${app.url}/v1/bookmarks/events`, { headers: me, signal: stop.signal })

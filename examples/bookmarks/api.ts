@@ -25,7 +25,7 @@ export interface ApiDeps {
   onTrouble(error: unknown): void
 }
 
-/** `/v1`: parses, calls, answers. */
+/** `/v1`: parses requests, calls the tables, renders answers. */
 export class Api {
   readonly #deps: ApiDeps
   readonly #idempotency
@@ -66,7 +66,7 @@ export class Api {
     throw new IchidoError('NOT_FOUND')
   }
 
-  /** The bookmark and the answer under its key are written together, or neither is: a request that broke off has done nothing. */
+  /** Writes the bookmark and the answer under its key in one transaction, so an interrupted request has no effect. */
   async #save(user: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { bookmarks, processing, changed } = this.#deps
     const route = { route: 'POST /v1/bookmarks', user, recover: () => 'run' as const }
@@ -114,7 +114,7 @@ export class Api {
     return bookmark
   }
 
-  /** Begins anew what has ended; what is under way is answered as it is, with its job. */
+  /** Restarts a bookmark that has ended. A bookmark in processing is returned unchanged, with its job. */
   async #reprocess(bookmark: BookmarkRow): Promise<BookmarkRow> {
     const { bookmarks, processing, changed } = this.#deps
     if (bookmarks.begin(bookmark)) {

@@ -16,15 +16,15 @@ import { bookmarkShape } from './shapes.ts'
 import { WebServer } from './web-server.ts'
 
 export interface AppOptions {
-  /** The two databases. */
+  /** The folder of the two databases. */
   folder: string
-  /** 0: a free one. */
+  /** 0 means a free port. */
   port: number
-  /** The page, by its paths. */
+  /** The files of the page, by path. */
   files: ReadonlyMap<string, PageFile>
-  /** Told of what goes wrong outside of any request. */
+  /** Called with errors outside of any request. */
   onTrouble(error: unknown): void
-  /** Whose bookmarks they are; default: everybody's who is at this machine. */
+  /** The owner of the bookmarks. By default all users of this machine share them. */
   userOf?(request: IncomingMessage): string
   network?: Network
   summariser?: Summariser
@@ -36,7 +36,7 @@ export interface App {
   close(): Promise<void>
 }
 
-/** The application, its processing included, in this process. */
+/** Starts the application, including its processing, in this process. */
 export async function startApp(options: AppOptions): Promise<App> {
   const {
     folder,
@@ -48,7 +48,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     summariser = extractive,
   } = options
   mkdirSync(folder, { recursive: true })
-  // The first: it refuses a folder that another process works in.
+  // This comes first, because it refuses a folder that another process uses.
   const ichido = await open({ dataDir: join(folder, 'ichido'), onTrouble: (_, error) => onTrouble(error) })
   const database = openDatabase(join(folder, 'bookmarks.db'))
   const bookmarks = new BookmarkTable(database)
@@ -66,7 +66,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   async function close(): Promise<void> {
     server.close()
     processing.close()
-    // What is at work is given back, and goes on after the next start.
+    // Running jobs are released, and continue after the next start.
     await ichido.close({ drainMs: 0 })
     database.close()
   }

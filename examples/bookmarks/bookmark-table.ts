@@ -35,13 +35,13 @@ export interface NewBookmark {
   nowMs: number
 }
 
-/** A round of a bookmark: what a write that comes late is measured by. */
+/** A round of processing of a bookmark. It identifies late writes. */
 export type Round = Pick<BookmarkRow, 'id' | 'round'>
 
 const IS_OPEN = `llm_status IN ('processing', 'retrying')`
 const OF_ROUND = `id = :id AND round = :round AND ${IS_OPEN}`
 
-/** Every write of processing names its round: the end of a job that was replaced meanwhile changes nothing. */
+/** Every write of processing names its round, so the end of a replaced job changes nothing. */
 export class BookmarkTable {
   readonly #database: DatabaseSync
 
@@ -49,7 +49,7 @@ export class BookmarkTable {
     this.#database = database
   }
 
-  /** The page's bookmark: a new one, or the one that this user has already. */
+  /** Returns a new bookmark for the page, or the existing one of this user. */
   save({ userId, url, normalUrl, sourceHint, createdFrom, key, nowMs }: NewBookmark): {
     made: boolean
     bookmark: BookmarkRow
@@ -71,23 +71,23 @@ export class BookmarkTable {
     return found === undefined ? null : row.parse(found)
   }
 
-  /** The latest first; `before` is the last one's number of the page before. */
+  /** Lists the latest first. `before` is the number of the previous page's last bookmark. */
   list(userId: string, limit: number, before: number): BookmarkRow[] {
     const statement = 'SELECT * FROM bookmarks WHERE user_id = ? AND n < ? ORDER BY n DESC LIMIT ?'
     return this.#all(statement, userId, before, limit)
   }
 
-  /** What has not ended. */
+  /** Bookmarks whose processing has not ended. */
   listOpen(): BookmarkRow[] {
     return this.#all(`SELECT * FROM bookmarks WHERE ${IS_OPEN} ORDER BY n`)
   }
 
-  /** What is still to be given to Ichido. */
+  /** Bookmarks that still need a job. */
   listWithoutJob(): BookmarkRow[] {
     return this.#all(`SELECT * FROM bookmarks WHERE ${IS_OPEN} AND job_id IS NULL ORDER BY n`)
   }
 
-  /** False: somebody else has done so. */
+  /** Returns false if another call has set the job. */
   setJob({ id, round }: Round, jobId: string): boolean {
     return this.#run(
       `UPDATE bookmarks SET version = version + 1, job_id = :jobId WHERE ${OF_ROUND} AND job_id IS NULL`,
@@ -125,7 +125,7 @@ export class BookmarkTable {
     )
   }
 
-  /** The next round, unless one is under way. */
+  /** Starts the next round, unless one is running. */
   begin({ id, round }: Round): boolean {
     return this.#run(
       `UPDATE bookmarks SET version = version + 1, llm_status = 'retrying', round = round + 1, job_id = NULL, step = NULL
@@ -134,7 +134,7 @@ export class BookmarkTable {
     )
   }
 
-  /** Its job is not kept any more, and nobody knows how it ended: another one takes its place. */
+  /** Starts a new round because the job was deleted and its outcome is unknown. */
   beginInstead({ id, round }: Round): boolean {
     return this.#run(`UPDATE bookmarks SET version = version + 1, round = round + 1, job_id = NULL WHERE ${OF_ROUND}`, {
       id,

@@ -14,7 +14,7 @@ import { type App, startApp } from './app.ts'
 import { pageFiles } from './page-files.ts'
 import type { BookmarkShape } from './shapes.ts'
 
-/** Fetching a browser on the first run may take this long. */
+/** The first run downloads a browser, which may take this long. */
 const FETCH_TIMEOUT_MS = 300_000
 const STOP_MS = 2_000
 const WAIT = { timeout: 30_000, interval: 50 }
@@ -29,7 +29,7 @@ let context: BrowserContext
 const failing = new Set<string>()
 const visits: string[] = []
 const complaints: string[] = []
-/** Paths of the pages that the browser has sent, from whichever tab. */
+/** Paths of the pages that the browser has sent, from any tab. */
 const sent: string[] = []
 
 beforeAll(async () => {
@@ -78,7 +78,7 @@ async function newContext(locale: string): Promise<BrowserContext> {
   return made
 }
 
-/** A tab with the page, kept by the service worker from now on. */
+/** Opens a tab with the page, which the service worker controls. */
 async function openTab(within = context): Promise<Page> {
   const tab = await within.newPage()
   await tab.goto(app.url)
@@ -106,7 +106,7 @@ async function bookmarksOf(prefix: string): Promise<string[]> {
   return data.flatMap(({ url }) => (url.startsWith(siteUrl + prefix) ? [url.slice(siteUrl.length)] : [])).reverse()
 }
 
-/** Each of them is shown as done in this tab, and there is one of each: sent once, fetched once. */
+/** Checks that this tab shows each of them as done, and that each was sent once and fetched once. */
 async function expectOnceEach(tab: Page, paths: string[]): Promise<void> {
   for (const path of paths) await shows(tab, `About ${path}`, 'done')
   expect(sent).toEqual(paths)
@@ -117,7 +117,7 @@ async function expectOnceEach(tab: Page, paths: string[]): Promise<void> {
   }
 }
 
-test('saved offline in a tab that is closed, each page is one bookmark once the network is back', async () => {
+test('pages saved offline in a closed tab become one bookmark each once online', async () => {
   const paths = ['/closed-1', '/closed-2', '/closed-3']
   const tab = await openTab()
   await save(tab, '/seen')
@@ -140,7 +140,7 @@ test('saved offline in a tab that is closed, each page is one bookmark once the 
   await expectOnceEach(reopened, paths)
 })
 
-test('with two tabs open it is still one of each, and both show it', async () => {
+test('two open tabs still create one bookmark each, and both show it', async () => {
   const paths = ['/both-1', '/both-2', '/both-3']
   const [one, other] = [await openTab(), await openTab()]
   await context.setOffline(true)
@@ -153,7 +153,7 @@ test('with two tabs open it is still one of each, and both show it', async () =>
   await expectOnceEach(other, paths)
 })
 
-test('a summary that failed says so in Japanese, and 再試行 tries it again', async () => {
+test('a failed summary is shown in Japanese, and 再試行 retries it', async () => {
   failing.add('/down')
   const tab = await openTab(await newContext('ja-JP'))
   await save(tab, '/down')
@@ -171,7 +171,7 @@ test('a summary that failed says so in Japanese, and 再試行 tries it again', 
   expect(await tab.locator('html').getAttribute('lang')).toBe('en')
 })
 
-test('what no retry will help has no retry', async () => {
+test('a failure that no retry can fix has no retry button', async () => {
   const tab = await openTab()
   await enter(tab, 'http://10.0.0.1/router')
   await shows(tab, '10.0.0.1', 'failed')
@@ -186,7 +186,7 @@ test('what no retry will help has no retry', async () => {
   }
 })
 
-test('where nothing can be stored beside the outbox, the page works, and forgets', async () => {
+test('without localStorage the page works, but keeps nothing', async () => {
   const within = await newContext('en-US')
   await within.addInitScript(() => {
     Object.defineProperty(window, 'localStorage', {
@@ -202,7 +202,7 @@ test('where nothing can be stored beside the outbox, the page works, and forgets
   expect(await tab.locator('html').getAttribute('lang')).toBe('ja')
 })
 
-test('a stream that opens again spends no attempt of a page that waits for its next one', async () => {
+test('a reopened stream does not use up an attempt of a waiting page', async () => {
   const within = await newContext('en-US')
   await within.route('**/v1/bookmarks', async (route) => {
     if (route.request().postData()?.includes('/waits')) await route.fulfill({ status: 503, json: {} })
@@ -217,7 +217,7 @@ test('a stream that opens again spends no attempt of a page that waits for its n
   )
   await tab.evaluate(() => document.dispatchEvent(new Event('visibilitychange')))
   await listed
-  // Flushes follow each other: what the stream would send is sent before this.
+  // Flushes run one after the other: anything that the stream sends is sent before this.
   await save(tab, '/follows')
   await shows(tab, 'About /follows', 'done')
   expect(sent).toEqual(['/waits', '/follows'])
@@ -226,7 +226,7 @@ test('a stream that opens again spends no attempt of a page that waits for its n
 const isFilledIn = (tab: Page, url: string) =>
   vi.waitFor(async () => expect(await tab.getByRole('textbox').inputValue()).toBe(url), WAIT)
 
-test('the bookmarklet and Share fill the address in; saving it is up to the person', async () => {
+test('the bookmarklet and Share fill the address in, and the user saves it', async () => {
   const tab = await openTab()
   const code = await tab.getByRole('link', { name: 'Save the page' }).getAttribute('href')
   await tab.goto(`${siteUrl.replace('site.test', '127.0.0.1')}/from-bookmarklet`)
@@ -245,7 +245,7 @@ test('the bookmarklet and Share fill the address in; saving it is up to the pers
   expect(await answer.json()).toMatchObject({ data: [{ url: `${siteUrl}/from-share`, created_from: 'share' }] })
 })
 
-test('the command starts it, says where, and stops within two seconds', async () => {
+test('the command starts, prints its address, and stops within two seconds', async () => {
   const data = join(folder, 'command')
   const child: ChildProcess = spawn(process.execPath, [...nodeArgs, join(import.meta.dirname, 'main.ts'), data], {
     env: { ...process.env, PORT: '0' },
@@ -257,7 +257,7 @@ test('the command starts it, says where, and stops within two seconds', async ()
     const url = /^Save a page: (.+)$/.exec(line)?.[1]
     if (url === undefined) continue
     expect((await fetch(`${url}/sw.js`)).status).toBe(200)
-    // A page that is open does not keep it from stopping.
+    // An open page does not keep it from stopping.
     await fetch(`${url}/v1/bookmarks/events`)
     break
   }

@@ -1,10 +1,10 @@
 import type { ServerResponse } from 'node:http'
 
-/** What a reader has not taken by then is not kept for it: it comes again and reads the list. */
+/** The limit of unread data per reader. A slower reader must reconnect and read the list. */
 const UNREAD_BYTES_MAX = 1024 * 1024
 const AGAIN_MS = 500
 
-/** Streams of changes (server-sent events), one for each page that is open. A change is told as the thing that changed, whole. */
+/** Streams of changes (server-sent events), one for each open page. A change contains the whole changed bookmark. */
 export class Changes {
   readonly #readers = new Map<ServerResponse, string>()
 

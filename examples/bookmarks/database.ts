@@ -41,10 +41,10 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS failed_jobs_bookmark ON failed_jobs (bookmark_id);
 `
 
-/** The application's own database; Ichido's store is another one beside it. */
+/** Opens the application's own database. Ichido's store is a second database beside it. */
 export function openDatabase(file: string): DatabaseSync {
   const database = new DatabaseSync(file)
-  // FULL: a bookmark that was acknowledged is on the disk.
+  // With FULL, an acknowledged bookmark is on the disk.
   database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
   database.exec(SCHEMA)
   return database

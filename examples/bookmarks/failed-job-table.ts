@@ -25,7 +25,7 @@ export interface FailedJob {
   retryable: boolean
 }
 
-/** The dead letters of processing, as S3 §4 has them. */
+/** The dead letters of processing, in the form of S3 §4. */
 export class FailedJobTable {
   readonly #database: DatabaseSync
 
@@ -42,7 +42,7 @@ export class FailedJobTable {
       .run(jobId, bookmarkId, jobType, errorMessage, JSON.stringify(payload), failedAtMs, retryable ? 1 : 0)
   }
 
-  /** Those of bookmarks that are still failed; what was tried again stays in the table as history. */
+  /** Lists the failures of bookmarks that are still failed. Retried failures stay in the table as history. */
   list(userId: string, limit: number, before: number): FailedJobRow[] {
     const statement = `
       SELECT failed_jobs.rowid AS n, failed_jobs.* FROM failed_jobs JOIN bookmarks ON bookmarks.id = bookmark_id

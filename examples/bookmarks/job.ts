@@ -8,12 +8,15 @@ import type { Summariser } from './reading/summarise.ts'
 const MAX_ATTEMPTS = 3
 /** S3 §4: 2^n · 60 s after attempt n. The first retry follows attempt 1. */
 export const RETRY_BASE_SECONDS = 2 * 60
-/** Above the longest delay, so that it cuts none. */
+/** Above the longest delay, so that it shortens none. */
 const RETRY_CAP_SECONDS = RETRY_BASE_SECONDS * 2 ** MAX_ATTEMPTS
-/** Fetching gives up after 15 s; a language model takes the rest. */
+/** Fetching has a timeout of 15 s; the rest is for a language model. */
 const TIMEOUT_SECONDS = 120
 
-/** S3's BookmarkProcessingMessage. `attempt` is the first one here, as a job's payload never changes; `messageOf` has the present one. */
+/**
+ * S3's BookmarkProcessingMessage. A payload never changes, so `attempt` is the first one; `messageOf` gives the current
+ * one.
+ */
 const message = z.object({
   bookmark_id: z.uuid(),
   attempt: z.int(),
@@ -28,7 +31,7 @@ export const bookmarkProcessing = (retryBaseSeconds: number) =>
     payload: message,
     result: z.object({ title: z.string(), summary: z.string() }),
     maxAttempts: MAX_ATTEMPTS,
-    // Its jitter, a tenth unless told otherwise, is taken off the delay: many pages of one site do not come again at the same moment.
+    // The default jitter shortens the delay by up to a tenth, so that retries of many pages of one site do not coincide.
     backoff: { baseSeconds: retryBaseSeconds, capSeconds: RETRY_CAP_SECONDS },
     timeoutSeconds: TIMEOUT_SECONDS,
   })
@@ -38,14 +41,14 @@ export function messageOf({ id, url, idempotency_key }: BookmarkRow, attempt: nu
   return { bookmark_id: id, attempt, max_attempts: MAX_ATTEMPTS, original_request: { url, idempotency_key } }
 }
 
-/** Rounds of one bookmark are jobs of their own; submitted again after a crash, a round is the same job. */
+/** Each round of a bookmark is a separate job. A round that is submitted again after a crash is the same job. */
 export const keyOf = ({ id, round }: Pick<BookmarkRow, 'id' | 'round'>) => `bookmark-${id}-${round}`
 
-/** No person's retry will help either: the address, or what is behind it, is not for us. */
+/** A user's retry cannot help either: the address or its content is not acceptable. */
 const HOPELESS = ['ADDRESS_REFUSED', 'NOT_A_PAGE']
 export const isHopeless = (code: string) => HOPELESS.includes(code)
 
-/** Fetch, extract, summarise. It writes nothing: what it returns counts when the job's outcome was accepted, once. */
+/** Fetches, extracts and summarises. It writes nothing: its return value counts once, when the job's outcome is accepted. */
 export async function processBookmark(
   { payload, signal, progress }: HandlerContext<Message>,
   network: Network,

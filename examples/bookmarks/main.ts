@@ -1,4 +1,4 @@
-// One command: bookmarks that are summed up in the background, on a page that also works offline.
+// One command starts bookmarks that are summarised in the background, on a page that also works offline.
 import { join, resolve } from 'node:path'
 import { BadPort, portFrom, portTaken } from '../port.ts'
 import { startApp } from './app.ts'
@@ -9,7 +9,7 @@ const say = (line: string) => process.stdout.write(`${line}\n`)
 const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error))
 
 const folder = resolve(process.argv[2] ?? join(import.meta.dirname, 'data'))
-/** The same each time: to a browser another port is another site, without what was kept offline. */
+/** Always the same port: to a browser, another port is another site without the data that was stored offline. */
 const PORT = 8006
 
 const stopped = new Promise<void>((stop) => {
@@ -26,7 +26,7 @@ try {
   await stopped
   await app.close()
   say('Stopped.')
-  // A name that is still being looked up would keep the process for as long as the resolver takes.
+  // A pending DNS lookup would keep the process running until the resolver gives up.
   process.exit()
 } catch (error) {
   say(messageOf(error))

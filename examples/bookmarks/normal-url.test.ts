@@ -10,12 +10,12 @@ test.each([
   ['https://example.org/%7euser/%c3%a9', 'https://example.org/~user/%C3%A9'],
   ['https://example.org/a/../b/./c', 'https://example.org/b/c'],
   [' https://例え.jp/道 ', 'https://xn--r8jz45g.jp/%E9%81%93'],
-])('%s is %s', (url, normal) => {
+])('%s is normalised to %s', (url, normal) => {
   expect(normalUrl(url)).toBe(normal)
   expect(normalUrl(normal)).toBe(normal)
 })
 
-test('pages that may differ stay apart', () => {
+test('addresses whose pages may differ stay different', () => {
   const urls = [
     'http://a.org/',
     'https://a.org/',

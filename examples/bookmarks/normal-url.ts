@@ -1,10 +1,10 @@
-/** They say where a visitor came from, not what the page is. */
+/** Parameters that tell where a visitor came from, not which page it is. */
 const TRACKING =
   /^(utm_\w+|fbclid|gclid|dclid|gbraid|wbraid|msclkid|yclid|twclid|igshid|igsh|mc_cid|mc_eid|_ga|_gl|ref_src)$/i
 const UNRESERVED = /[\w.~-]/
 const LENGTH_MAX = 2_048
 
-/** One spelling for one page, so that a page saved twice is one bookmark. Throws what is wrong with an address that is none. */
+/** Gives each page one spelling, so that a page saved twice is one bookmark. Throws the reason why an address is invalid. */
 export function normalUrl(text: string): string {
   if (text.length > LENGTH_MAX) throw new TypeError(`must be at most ${LENGTH_MAX} characters`)
   const url = URL.parse(text.trim())
@@ -19,7 +19,7 @@ export function normalUrl(text: string): string {
   return url.href.replace(/\?$/, '')
 }
 
-/** `%7e` and `~` are the same letter; what has to stay escaped is escaped in capitals. */
+/** `%7e` and `~` are the same letter. Necessary escapes are written in capitals. */
 function unescaped(path: string): string {
   return path.replace(/%([0-9a-f]{2})/gi, (escaped, hex: string) => {
     const letter = String.fromCharCode(Number.parseInt(hex, 16))

@@ -17,7 +17,7 @@ const FILES = {
 } as const
 const SCRIPT = 'text/javascript; charset=utf-8'
 
-/** The page by its paths. The service worker knows all the others by their version, so that it keeps them together or not at all. */
+/** The files of the page, by path. The service worker caches all others under their common version, or none of them. */
 export async function pageFiles(): Promise<Map<string, PageFile>> {
   const read = (name: string) => readFileSync(new URL(name, FOLDER), 'utf8')
   const files = new Map<string, PageFile>([['/page.js', { type: SCRIPT, content: await bundle() }]])
@@ -32,7 +32,7 @@ export async function pageFiles(): Promise<Map<string, PageFile>> {
   return files.set('/sw.js', { type: SCRIPT, content: worker })
 }
 
-/** The page's TypeScript, with what it uses of the SDK, as one file; in memory, so that a clone stays clean. */
+/** The page's TypeScript and the used parts of the SDK as one file, built in memory so that a clone stays clean. */
 async function bundle(): Promise<string> {
   const built = await build({
     root: fileURLToPath(FOLDER),

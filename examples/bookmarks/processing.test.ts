@@ -23,7 +23,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true })
 })
 
-test('one that cannot be submitted holds up no other, and is tried again once, however often it failed', async () => {
+test('a bookmark that cannot be submitted delays no other, and has one retry at a time', async () => {
   const database = openDatabase(join(folder, 'bookmarks.db'))
   const bookmarks = new BookmarkTable(database)
   const troubles: unknown[] = []
@@ -43,7 +43,7 @@ test('one that cannot be submitted holds up no other, and is tried again once, h
   const add = (url: string) =>
     bookmarks.save({ userId: 'me', url, normalUrl: url, sourceHint: null, createdFrom: 'web', key: 'k', nowMs: 1 })
   const { bookmark: bad } = add('http://bad.test/')
-  // Ichido refuses it: the kind's payload has a UUID there.
+  // Ichido refuses this id, because the kind's payload requires a UUID.
   database.prepare(`UPDATE bookmarks SET id = 'bad' WHERE id = ?`).run(bad.id)
   const { bookmark: good } = add('http://good.test/')
 
@@ -51,7 +51,7 @@ test('one that cannot be submitted holds up no other, and is tried again once, h
   expect(bookmarks.find(good.id)?.job_id).toEqual(expect.any(String))
   expect(bookmarks.listWithoutJob().map(({ id }) => id)).toEqual(['bad'])
   await again.promise
-  // Others that were due at the same time have had their turn by now.
+  // Other retries that were due at the same time have run now.
   await setImmediate()
   processing.close()
   expect(troubles).toHaveLength(6)

@@ -18,12 +18,12 @@ export interface ProcessingDeps {
   failedJobs: FailedJobTable
   network: Network
   summariser: Summariser
-  /** A bookmark is not as it was. */
+  /** Called when a bookmark has changed. */
   changed(bookmarkId: string): void
   onTrouble(error: unknown): void
 }
 
-/** Gives bookmarks to Ichido and writes down what becomes of their jobs. */
+/** Submits bookmarks to Ichido, and records the outcomes of their jobs. */
 export class Processing {
   readonly #deps: ProcessingDeps
   readonly #closed = new AbortController()
@@ -33,7 +33,7 @@ export class Processing {
     this.#deps = deps
   }
 
-  /** Goes on with whatever was under way when the application ended, however it ended. */
+  /** Continues everything that was in progress when the application ended, in whatever way. */
   start(): void {
     const { ichido, kind, network, summariser, bookmarks } = this.#deps
     ichido.handle(kind, (context) => processBookmark(context, network, summariser), { concurrency: CONCURRENCY })
@@ -42,13 +42,13 @@ export class Processing {
   }
 
   /**
-   * The bookmark is in one database, its job in another, and a crash can come in between. So the job is always made from here, from the rows
-   * that lack one, at a save as at a start. Its key comes of the row: made twice, it is the same job.
+   * The bookmark is in one database, its job in another, and a crash can come in between. So this function creates
+   * all jobs, from rows without one, after a save and at a start. The key is derived from the row: a repeat gives the same job.
    */
   async submitMissing(): Promise<void> {
     try {
       for (const bookmark of this.#deps.bookmarks.listWithoutJob()) {
-        // One that cannot be submitted does not hold up those after it.
+        // A bookmark that cannot be submitted does not delay those after it.
         await this.#submit(bookmark).catch((error: unknown) => this.#submitAgain(error))
       }
     } catch (error) {
@@ -66,7 +66,7 @@ export class Processing {
     if (bookmarks.setJob(bookmark, job.id)) this.#follow(bookmark, job.id)
   }
 
-  /** Once for all that failed meanwhile: it takes every row that lacks a job. */
+  /** One retry serves all failures, because it takes every row without a job. */
   #submitAgain(error: unknown): void {
     this.#trouble(error)
     if (this.#willSubmit) return
@@ -118,7 +118,7 @@ export class Processing {
       return
     }
     const { code, message } = detail.error ?? { code: detail.state, message: `The job ended: ${detail.state}` }
-    // Repeatable, and in this order: the bookmark is open until its failed job is written down.
+    // These writes are repeatable. The order keeps the bookmark open until its failed job is recorded.
     failedJobs.add({
       jobId: job.id,
       bookmarkId: bookmark.id,

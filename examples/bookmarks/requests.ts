@@ -2,7 +2,7 @@ import { IchidoError } from 'ichido'
 import { z } from 'zod'
 import { normalUrl } from './normal-url.ts'
 
-/** What callers send, parsed; what does not fit is refused in words that name the field. */
+/** Parses requests, and refuses invalid ones with the name of the field. */
 
 const LIMIT_MAX = 100
 

@@ -12,7 +12,7 @@ export function sendJson(
   response.end(JSON.stringify(value))
 }
 
-/** In the form that Ichido's own errors have, so that its client understands them. */
+/** Uses the form of Ichido's own errors, so that its client understands them. */
 export function errorAnswer(thrown: unknown) {
   const error = thrown instanceof IchidoError ? thrown : new IchidoError('INTERNAL')
   const { code, message, details, status, retryable } = error

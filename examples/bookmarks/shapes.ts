@@ -2,7 +2,7 @@ import type { BookmarkRow } from './bookmark-table.ts'
 import type { FailedJobRow } from './failed-job-table.ts'
 import { isHopeless } from './job.ts'
 
-/** Rows as they go over the wire. */
+/** The JSON form of rows. */
 
 const instant = (ms: number) => new Date(ms).toISOString()
 

@@ -6,7 +6,7 @@ import type { PageFile } from './page-files.ts'
 import { sendError } from './send.ts'
 
 const HOST = '127.0.0.1'
-/** Nothing inline and nothing from elsewhere: what a page's title or summary says can never run. */
+/** No inline code and no other origins: a page's title or summary can never run as code. */
 const POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
 interface WebServerOptions {
@@ -62,7 +62,7 @@ export class WebServer {
     response.end(method === 'GET' ? file.content : undefined)
   }
 
-  /** A site that gives its own name our address (DNS rebinding), and one that sends a form in the name of whoever looks at it. */
+  /** Refuses sites that resolve their own name to our address (DNS rebinding), and forms that other sites send. */
   #refuseStrangers({ headers }: IncomingMessage): void {
     const names = [HOST, 'localhost'].map((name) => `${name}:${this.#port()}`)
     const { host = '', origin } = headers

@@ -1,16 +1,16 @@
-/** S4's stages for jobs of this kind; an event that the attempt before has told is the same event. */
+/** S4's stages for jobs of this kind. An event that an earlier attempt published is the same event. */
 const DEFINITION = {
   kind: 'scan',
   queue: 'scan',
   domain: 'scan',
   stages: 'eco2',
-  // A scan whose worker was killed goes on soon: this is to be watched.
+  // Short times, so that viewers soon see the job continue after its worker was killed.
   lease_ttl_seconds: 10,
   continuation_seconds: 10,
   backoff: { base_seconds: 1 },
 }
 
-/** The control plane as the page's server sees it. The API token stays here: a browser gets a stream token for one job. */
+/** The control plane as the page's server sees it. The API token stays here, and a browser gets a stream token for one job. */
 export class Api {
   readonly url: string
   readonly #token: string
@@ -25,7 +25,7 @@ export class Api {
     if (made.status !== 201 && made.status !== 409) throw new Error(`definition: ${made.status} ${await made.text()}`)
   }
 
-  /** The page makes the key: a click whose answer got lost is sent again and is still one scan. */
+  /** The page creates the key, so a click that is sent again after a lost answer is still one scan. */
   submit(key: string): Promise<Response> {
     return this.post('/v1/definitions/scan/run', undefined, { 'idempotency-key': key })
   }

@@ -1,4 +1,4 @@
-// What the worker does with a scan. It looks at no picture: what it sees comes of the job's id, so that every attempt sees the same.
+// The worker's handler of a scan. It reads no picture: the findings derive from the job's id, so every attempt finds the same.
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { HandlerContext } from '@ichido/sdk'
@@ -35,10 +35,10 @@ const ITEMS: readonly [Item, ...Item[]] = [
   },
 ]
 
-/** At this pace a person can follow it. */
+/** Slow enough for a person to follow. */
 const STEP_MS = Number(process.env.SCAN_STEP_MS ?? 900)
 
-/** Each step is an event: its stage, its number inside the stage, and what the page shows. */
+/** Each step is an event: its stage, its number inside the stage, and the text on the page. */
 function stepsOf({ name, sure, rule, answer, points }: Item): [stage: string, sub: number, text: string][] {
   return [
     ['vision', 0, 'Looks at the picture'],
@@ -48,7 +48,7 @@ function stepsOf({ name, sure, rule, answer, points }: Item): [stage: string, su
     ['answer', 0, 'Puts it in words'],
     ['answer', 1, answer],
     ['reward', 0, `${points} points`],
-    // S4: the last one is 51.
+    // S4: the last seq is 51.
     ['done', 1, `The ${name} is dealt with`],
   ]
 }
@@ -56,7 +56,7 @@ function stepsOf({ name, sure, rule, answer, points }: Item): [stage: string, su
 async function scan({ job, signal, progress }: HandlerContext<unknown>): Promise<{ item: string; points: number }> {
   const [byte = 0] = createHash('sha256').update(job.id).digest()
   const item = ITEMS[byte % ITEMS.length] ?? ITEMS[0]
-  // A second attempt begins anew; what the first one has told is the same event, and nobody hears it twice.
+  // A second attempt starts from the beginning. Events of the first attempt are the same events, so nobody sees them twice.
   for (const [stage, sub, text] of stepsOf(item)) {
     await sleep(STEP_MS, undefined, { signal })
     await progress(stage, sub, { text })

@@ -1,4 +1,4 @@
-// One command: a control plane, a worker and a page on which a scan goes through its five stages.
+// One command starts a control plane, a worker and a page on which a scan goes through its five stages.
 import { join, resolve } from 'node:path'
 import { BadPort } from '../port.ts'
 import { startPipeline } from './pipeline.ts'

@@ -16,11 +16,11 @@ const STREAM_TOKEN = /^\/scans\/([\w-]+)\/stream-token$/
 interface PageOptions {
   api: Api
   port: number
-  /** Ends the control plane as a crash would. */
+  /** Kills the control plane like a crash. */
   kill(): void
 }
 
-/** The page and what it asks for. In between stands, as in any deployment, the server of the page. */
+/** Serves the page and its requests. As in any deployment, the page's server stands between browser and control plane. */
 export class PageServer {
   readonly url: string
   readonly #options: PageOptions
@@ -52,7 +52,7 @@ export class PageServer {
     const { pathname } = new URL(url, api.url)
     if (method === 'GET' && EVENTS.test(pathname)) return follow(api.url, request, response)
     if (method === 'GET') return sendFile(pathname, response)
-    // What another site's page sends in the name of whoever looks at it.
+    // This refuses requests that another site's page sends in the user's name.
     if (method !== 'POST' || !this.#origins.includes(headers.origin ?? '')) return end(response, 403)
     const key = headers['idempotency-key']
     const jobId = STREAM_TOKEN.exec(pathname)?.[1]
@@ -79,7 +79,7 @@ async function passOn(answer: Response, response: ServerResponse): Promise<void>
   response.end(await answer.text())
 }
 
-/** The stream, as it comes: who may read it, the control plane decides by the stream token in the URL. */
+/** Forwards the stream. The control plane checks the stream token in the URL. */
 function follow(to: string, { url = '', headers }: IncomingMessage, response: ServerResponse): void {
   const { accept = '', 'last-event-id': lastEventId } = headers
   const upstream = send(to + url, {
@@ -87,7 +87,7 @@ function follow(to: string, { url = '', headers }: IncomingMessage, response: Se
   })
   upstream.on('response', (stream) => {
     response.writeHead(stream.statusCode ?? 502, stream.headers)
-    // Broken off there, it breaks off here: the browser comes again after the last event it has seen.
+    // If the upstream breaks, this stream breaks, too, and the browser reconnects after the last event it has seen.
     stream.on('error', () => response.destroy()).pipe(response)
   })
   upstream.on('error', () => unavailable(response))

@@ -11,27 +11,27 @@ import { CLI, Service } from './service.ts'
 
 const run = promisify(execFile)
 const HANDLERS = fileURLToPath(new URL('handlers.ts', import.meta.url))
-/** What has not ended by then is killed: Ctrl-C takes no longer than 2 s in all. */
+/** Processes that still run after these times are killed: Ctrl-C takes no longer than 2 s in total. */
 const STOP_WORKER_MS = 1_000
 const STOP_SERVER_MS = 700
 
 export interface Pipeline {
-  /** Of the page. */
+  /** The address of the page. */
   url: string
-  /** Settles when everything has ended. */
+  /** Resolves when all processes have ended. */
   stopped: Promise<void>
 }
 
 export interface PipelineOptions {
-  /** The store, the token and the ports: the next start goes on with them. */
+  /** The folder of the store, the token and the ports, which the next start reuses. */
   folder: string
-  /** Stops it, also in the middle of starting. */
+  /** Stops the pipeline, even while it is starting. */
   signal: AbortSignal
   say(line: string): void
   failed(error: Error): void
 }
 
-/** A control plane, a worker and the page: three processes, of which this is the page's. */
+/** A control plane, a worker and the page: three processes, of which this one serves the page. */
 export async function startPipeline({ folder, signal, say, failed }: PipelineOptions): Promise<Pipeline> {
   const wanted = portFrom(process.env, 0)
   mkdirSync(folder, { recursive: true })
@@ -57,7 +57,7 @@ export async function startPipeline({ folder, signal, say, failed }: PipelineOpt
   })
   const worker = new Service({
     name: 'worker',
-    // Nothing to wait for at the end: what it is at is given back, and goes on after the next start.
+    // There is no drain time: running work is released, and continues after the next start.
     args: 'worker --queue scan --concurrency 4 --drain 0 --name scan'
       .split(' ')
       .concat('--state', join(folder, 'worker'), '--handlers', HANDLERS),
@@ -70,7 +70,7 @@ export async function startPipeline({ folder, signal, say, failed }: PipelineOpt
   const page = new PageServer({ api, port: pagePort, kill: () => server.kill() })
   const stopAll = async () => {
     page.close()
-    // The worker first, as it has still something to tell the server.
+    // The worker stops first, because it still has to report to the server.
     await worker.stop(STOP_WORKER_MS)
     await server.stop(STOP_SERVER_MS)
   }
@@ -93,7 +93,7 @@ async function remembered(file: string, make: () => Promise<string>): Promise<st
   }
 }
 
-/** The one of the last time, so that a page that is open finds its way back; another one when somebody took it meanwhile. */
+/** Reuses the port of the last start, so that an open page reconnects. If that port is in use, it takes another one. */
 async function portOf(file: string): Promise<number> {
   const before = Number(await remembered(file, async () => '0'))
   const port = await freePort(before).catch(() => freePort(0))

@@ -9,10 +9,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { chromium, nodeArgs } from '../../scripts/testing/services.ts'
 import { contrasts } from '../../server/src/testing/store/contrasts.ts'
 
-/** Fetching a browser on the first run may take this long. */
+/** The first run downloads a browser, which may take this long. */
 const FETCH_TIMEOUT_MS = 300_000
 const STOP_MS = 2_000
-/** On busy cores a worker may be killed before it has given its run back: that takes a lease and a continuation time longer. */
+/** On busy cores a worker may be killed before it releases its run. The run then waits for its lease and continuation time. */
 const WAIT_MS = 60_000
 const SEQS = ['vision 10', 'vision 11', 'rule 20', 'rule 21', 'answer 30', 'answer 31', 'reward 40', 'done 51']
 
@@ -38,12 +38,12 @@ afterEach(async () => {
   rmSync(folder, { recursive: true })
 })
 
-/** The command as a person starts it. */
+/** The command, started like a user does. */
 class Example {
   readonly url: string
   readonly #child: ChildProcess
   readonly #ended: Promise<unknown>
-  /** The processes that it said it has started. */
+  /** The processes that it reported. */
   readonly #said: readonly string[]
 
   private constructor(child: ChildProcess, ended: Promise<unknown>, said: readonly string[], url: string) {
@@ -72,7 +72,7 @@ class Example {
     return new Example(child, ended, said, url)
   }
 
-  /** Ctrl-C. */
+  /** Sends Ctrl-C. */
   async stop(): Promise<{ code: number | null; ms: number; left: number[] }> {
     const beganMs = performance.now()
     this.#child.kill('SIGINT')
@@ -90,7 +90,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** What the page shows of the stream, a line an event. */
+/** The events that the page shows, one per line. */
 const log = () =>
   page.locator('#log tr').evaluateAll((rows) =>
     rows.map((row) => {
@@ -121,7 +121,7 @@ async function expectWhole(): Promise<void> {
 }
 
 test(
-  'a scan is shown stage by stage, across a reload, a killed server and a stop of everything',
+  'a scan is shown in stages across a reload, a killed server and a full restart',
   async () => {
     example = await Example.start()
     await page.goto(example.url)

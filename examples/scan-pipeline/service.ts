@@ -10,14 +10,14 @@ export interface ServiceOptions {
   name: string
   args: readonly string[]
   env: NodeJS.ProcessEnv
-  /** What it writes when it is there. */
+  /** The output that shows that it is ready. */
   ready: RegExp
   say(line: string): void
-  /** It cannot be started. */
+  /** Called if it cannot be started. */
   failed(error: Error): void
 }
 
-/** A command of `ichido` as a process of its own. Whoever kills it sees it come again. */
+/** A command of `ichido` as a child process. It is restarted after a kill. */
 export class Service {
   readonly #options: ServiceOptions
   #child: ChildProcess | null = null
@@ -30,7 +30,7 @@ export class Service {
 
   async start(): Promise<void> {
     const { name, args, env, ready, say, failed } = this.#options
-    // In a group of its own: Ctrl-C is for us, who stop one after the other.
+    // It gets its own process group, so that Ctrl-C reaches only this process, which stops one child after the other.
     const child = spawn(process.execPath, [...CLI, ...args], {
       env,
       stdio: ['ignore', 'ignore', 'pipe'],
@@ -59,7 +59,7 @@ export class Service {
     })
   }
 
-  /** As a crash would: nothing is said good-bye to. */
+  /** Kills the process like a crash. */
   kill(): void {
     this.#child?.kill('SIGKILL')
   }

@@ -33,7 +33,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true })
 })
 
-/** In the place of pw.x: answers with what was recorded. */
+/** Replaces pw.x with a script that prints recorded output. */
 function programs(script: string): string {
   const programs = mkdtempSync(join(folder, 'bin-'))
   writeFileSync(join(programs, 'pw.x'), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
@@ -70,7 +70,7 @@ async function failure(jobId: string): Promise<string | undefined> {
   return (await detail(jobId)).runs[0]?.error?.code
 }
 
-test('registers, calculates, and reports all that S1 asks for', async () => {
+test('the agent registers, calculates, and reports all that S1 requires', async () => {
   const jobId = await submitZpe(http, job)
   const agent = await startAgent(REPLAY)
   await until(async () => expect((await detail(jobId)).state).toBe('SUCCEEDED'))
@@ -94,14 +94,14 @@ test.each([
   ['pw.x did not converge', `cat '${here('recorded/scf-not-converged.out')}'; exit 2`, 'QE_SCF_NOT_CONVERGED'],
   ['pw.x was killed', 'kill -9 $$', 'QE_KILLED'],
   ['pw.x said nothing', 'exit 0', 'QE_PARSE_ERROR'],
-])('reports that %s', async (_, script, code) => {
+])('the agent reports that %s', async (_, script, code) => {
   const jobId = await submitZpe(http, job)
   await startAgent(script)
   expect(await failure(jobId)).toBe(code)
   expect(await detail(jobId)).toMatchObject({ state: 'PENDING', retry_count: 1 })
 })
 
-test('an input that it does not understand fails the job, and is not tried again', async () => {
+test('an invalid input fails the job without a retry', async () => {
   const content = 'hello\nATOMIC_POSITIONS angstrom\nH 0 0 0\nH 0 0 0.74\n'
   const jobId = await submitZpe(http, { content, mobile_indices: [0, 1] })
   await startAgent(REPLAY)
@@ -109,7 +109,7 @@ test('an input that it does not understand fails the job, and is not tried again
   expect(await detail(jobId)).toMatchObject({ attempt: 1, error: { code: 'QE_INPUT_ERROR' } })
 })
 
-test('told to stop, it ends the calculation and gives the job back', async () => {
+test('a stopping agent ends the calculation and releases the job', async () => {
   const jobId = await submitZpe(http, job)
   const agent = await startAgent(`touch '${folder}/started'; exec sleep 600`)
   await until(async () => void readFileSync(join(folder, 'started')))
@@ -117,7 +117,7 @@ test('told to stop, it ends the calculation and gives the job back', async () =>
   expect(await detail(jobId)).toMatchObject({ state: 'PENDING', runs: [{ error: { code: 'QE_KILLED' } }, {}] })
 })
 
-test('it sends no token to another machine over plain http', async () => {
+test('the agent sends no token to another machine over plain http', async () => {
   const env = { ZPE_URL: 'http://example.org', ZPE_ENROLL_TOKEN: 'x' }
   const agent = spawn(process.execPath, [here('agent.ts')], { env, stdio: ['ignore', 'ignore', 'pipe'] })
   let said = ''
@@ -129,7 +129,7 @@ test('it sends no token to another machine over plain http', async () => {
   expect(said).toContain('plain http')
 })
 
-/** The real thing, with Quantum ESPRESSO. */
+/** Tests with the real Quantum ESPRESSO. */
 if (full) {
   beforeAll(() => requirePw())
 
@@ -141,7 +141,7 @@ if (full) {
     ['QE_PSEUDO_MISSING', h2.replace('H.pbe-kjpaw.UPF', 'H.none.UPF')],
     ['QE_INPUT_ERROR', h2.replace('ecutrho', 'ecutrhoo')],
     ['QE_RUNTIME_ERROR', h2.replace('3.875', '3.125')],
-  ])('pw.x fails by %s', async (code, content) => {
+  ])('pw.x fails with %s', async (code, content) => {
     const options = { folder: mkdtempSync(join(folder, 'pw-')), signal: new AbortController().signal }
     const failing = runPw('relax', parsePwInput(content), options)
     await expect(failing).rejects.toThrow(expect.objectContaining({ code }))
@@ -161,11 +161,11 @@ if (full) {
     return { code: child.exitCode, zpeEv: Number(zpeEv) }
   }
 
-  test('H2 with PBE is within 0.26 to 0.28 eV, from submission to result over TLS', async () => {
+  test('H2 with PBE gives 0.26 to 0.28 eV, from submission to result over TLS', async () => {
     expect(await main('h2.in')).toEqual({ code: 0, zpeEv: expect.closeTo(0.2672, 3) })
   })
 
-  test('H2 with LDA is not', async () => {
+  test('H2 with LDA is outside of that range', async () => {
     expect(await main('h2-lda.in')).toEqual({ code: 1, zpeEv: expect.closeTo(0.2585, 3) })
   })
 }

@@ -1,5 +1,5 @@
-// A worker of S1: it registers with an enroll token, asks for calculations, runs them and reports. All its calls go out
-// over HTTPS, and of the control plane it knows nothing but an address and a token.
+// A worker of S1: it registers with an enroll token, polls for calculations, runs them and reports. All its calls go out over
+// HTTPS, and it knows only the address and a token of the control plane.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,11 +8,11 @@ import { runPw } from './pw.ts'
 import { QeError } from './qe-error.ts'
 import { type ZpePayload, zeroPointEnergy } from './zero-point-energy.ts'
 
-/** S1 §3: 5 to 30 s between two looks at an empty queue, with jitter. */
+/** S1 §3: 5 to 30 s between two polls of an empty queue, with jitter. */
 const POLL_FROM_MS = 5_000
 const POLL_TO_MS = 30_000
 const RETRY_MS = 2_000
-/** What is left of the lease when a calculation is stopped is for telling of it. */
+/** A calculation is stopped before its lease ends, so that the agent can still report. */
 const WORK_PART = 0.95
 
 interface Lease {
@@ -76,7 +76,7 @@ async function work(token: string, lease: Lease): Promise<void> {
   } catch (error) {
     const { code, message } = error instanceof QeError ? error : new QeError('QE_RUNTIME_ERROR', String(error))
     const traceback = error instanceof Error ? error.stack : undefined
-    // Another worker would understand the input no better.
+    // Another worker would not understand the input either.
     const retryable = code !== 'QE_INPUT_ERROR'
     await report(token, lease, 'failed', { error_code: code, error_message: message, traceback, retryable }, late)
   } finally {
@@ -84,7 +84,7 @@ async function work(token: string, lease: Lease): Promise<void> {
   }
 }
 
-/** Until it is answered, or the lease has ended: the same report again is the same to the control plane. */
+/** Retries until it is answered or the lease has ended. A repeated report has no further effect. */
 async function report(token: string, lease: Lease, what: 'result' | 'failed', body: object, late: AbortSignal) {
   const path = `jobs/${lease.job_id}/${what}`
   while (!late.aborted) {

@@ -10,7 +10,7 @@ import { selfSigned } from '../../server/src/testing/http/certificate.ts'
 
 export interface ControlPlane {
   url: string
-  /** Who signs for it. */
+  /** The certificate that clients must trust. */
   certificate: string
   certificateFile: string
   tokens: { operator: string; submitter: string }
@@ -21,7 +21,7 @@ const run = promisify(execFile)
 const BIN = fileURLToPath(new URL('../../server/src/cli/bin.ts', import.meta.url))
 const CLI = ['--conditions=ichido-source', BIN]
 
-/** `ichido serve` over TLS, on a free port unless one is named, with a store of its own in the folder. */
+/** Starts `ichido serve` over TLS, on a free port by default, with its own store in the folder. */
 export async function startControlPlane(folder: string, wanted = 0): Promise<ControlPlane> {
   const { cert, key } = selfSigned()
   const [certificateFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
@@ -47,7 +47,7 @@ export async function startControlPlane(folder: string, wanted = 0): Promise<Con
   if (typeof line !== 'string') throw new Trouble(`The control plane did not start; it ended with ${line}.`)
   const { port } = new URL((JSON.parse(line) as { url: string }).url)
   return {
-    // The name that the certificate is for.
+    // The certificate is for this name.
     url: `https://localhost:${port}`,
     certificate: cert,
     certificateFile,

@@ -3,10 +3,10 @@ import { join, resolve } from 'node:path'
 import { Trouble } from '../../scripts/boot/trouble.mjs'
 import { parsePwInput } from './pw-input.ts'
 
-/** The caller named a file that is not there or that pw.x cannot read, or a PORT that is no port. */
+/** The caller named a missing file, a file that pw.x cannot read, or an invalid PORT. */
 export class BadInput extends Trouble {}
 
-/** The text of an input: a file of the caller's own, or one of this example. */
+/** The text of an input: a file of the caller, or one of this example. */
 export function readInput(name: string): string {
   // npm runs scripts in the root of the repository.
   const caller = process.env.INIT_CWD ?? process.cwd()

@@ -1,7 +1,7 @@
 import { onPath } from '../../scripts/services/find.ts'
 import { installPackages } from '../../scripts/testing/debian-packages.ts'
 
-/** Installs Debian's Quantum ESPRESSO where pw.x is missing and root allows; elsewhere it says what to do. */
+/** Installs Debian's Quantum ESPRESSO as root if pw.x is missing. Without root it fails with advice. */
 export async function requirePw(say: (line: string) => void = () => {}): Promise<void> {
   if (onPath('pw.x') !== undefined) return
   say("There is no pw.x on the PATH: installing Debian's quantum-espresso, 400 MB")

@@ -1,5 +1,5 @@
-// One command, from an empty folder to a zero-point energy: a control plane behind TLS, a worker that knows nothing but
-// its address and a token, and a submitter that reads the result back.
+// One command, from an empty folder to a zero-point energy: a control plane behind TLS, a worker that knows only its address
+// and a token, and a submitter that reads the result back.
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
@@ -23,13 +23,13 @@ const POLL_MS = 500
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 const say = (line: string) => process.stdout.write(`${line}\n`)
 
-/** Aborts when there is nothing left to wait for. */
+/** Aborts on a signal or after the timeout. */
 const over = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => over.abort(signal))
 setTimeout(() => over.abort(`${GIVE_UP_MS / 1000} s have passed`), GIVE_UP_MS).unref()
 
 try {
-  // Before anything is installed or started.
+  // The input is checked before anything is installed or started.
   const content = readInput(process.argv[2] ?? 'h2.in')
   const port = portOf(process.env)
   await requirePw(say)

@@ -22,12 +22,12 @@ test('the input of the example is understood', () => {
   expect(speciesOf(input)).toEqual(new Map([['H', { massAmu: 1.008, pseudopotential: 'H.pbe-kjpaw.UPF' }]]))
 })
 
-test('what is written is read as the same', () => {
+test('a written input is read as the same input', () => {
   const input = parsePwInput(h2)
   expect(parsePwInput(writePwInput(input))).toEqual(input)
 })
 
-test('comments, braces, commas, quotes and the endings of other systems are Fortran as usual', () => {
+test('comments, braces, commas, quotes and CRLF are read as in Fortran', () => {
   const input = parsePwInput(
     [
       '&CONTROL',
@@ -46,7 +46,7 @@ test('comments, braces, commas, quotes and the endings of other systems are Fort
   expect(input.cards).toEqual([{ name: 'K_POINTS', option: 'gamma', lines: [] }])
 })
 
-test('values and atoms are put in the place of the old ones; &CONTROL comes first', () => {
+test('values and atoms replace the old ones, and &CONTROL comes first', () => {
   const moved = withAtoms(parsePwInput(h2), [{ symbol: 'H', at: [0, 0, 1 / 3] }])
   expect(atomsOf(moved)).toEqual([{ symbol: 'H', at: [0, 0, 0.3333333333] }])
   const [first, second] = ['&SYSTEM\n nat = 2\n/\n', '&CONTROL\n outdir = "/etc"\n/\n']
@@ -69,7 +69,7 @@ test.each([
 
 test.each([
   ['positions in other units', h2.replace('angstrom', 'bohr'), /angstrom/],
-  ['a position that is none', h2.replace('3.875', 'there'), /Not the position/],
+  ['an invalid position', h2.replace('3.875', 'there'), /Not the position/],
   ['no positions', h2.replace(/ATOMIC_POSITIONS.*?K_/s, 'K_'), /no ATOMIC_POSITIONS/],
 ])('refused: %s', (_, text, message) => {
   expect(() => atomsOf(parsePwInput(text))).toThrow(message)

@@ -17,8 +17,8 @@ const CARD =
 const ASSIGNMENT = /\s*([a-z]\w*(?:\(\d+(?:,\d+)*\))?)\s*=\s*('[^']*'|"[^"]*"|[\w.+-]+)\s*(?:,|$|(?=\s))/iy
 
 /**
- * Strict on purpose: what pw.x gets is written anew from what was understood here, so that an input that somebody else
- * submitted cannot name folders of this machine in a way that was overlooked.
+ * Strict on purpose: pw.x gets a new input, written from the parsed values. A submitted input therefore cannot name
+ * folders of this machine in a way that this parser overlooks.
  */
 export function parsePwInput(text: string): PwInput {
   const namelists = new Map<string, Map<string, string>>()

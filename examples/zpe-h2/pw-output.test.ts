@@ -12,10 +12,10 @@ import {
 
 const recorded = (name: string) => readFileSync(new URL(`recorded/${name}`, import.meta.url), 'utf8')
 const ended = (changes: Partial<PwEnd>): PwEnd => ({ exitCode: 0, signal: null, stdout: '', stderr: '', ...changes })
-/** Stands at the end of stderr after any error of pw.x. */
+/** pw.x writes this to the end of stderr after any error. */
 const ABORTED = 'MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n'
 
-describe('what pw.x calculated', () => {
+describe('the results of pw.x', () => {
   test.each(['pbe-relax', 'lda-relax'])('%s is a success', (name) => {
     expect(() => requireSuccess(ended({ stdout: recorded(`${name}.out`) }), 'relax')).not.toThrow()
   })
@@ -27,7 +27,7 @@ describe('what pw.x calculated', () => {
     },
   )
 
-  test('the relaxed atoms, the energy and the version', () => {
+  test('relaxed atoms, energy and version are read', () => {
     const stdout = recorded('pbe-relax.out')
     expect(finalAtoms(stdout)).toEqual([
       { symbol: 'H', at: [3.5, 3.5, 3.1244782713] },
@@ -37,7 +37,7 @@ describe('what pw.x calculated', () => {
     expect(versionOf(stdout)).toBe('6.7MaX')
   })
 
-  test('forces are those of the first block, not the parts that follow it', () => {
+  test('forces are read from the first block, not from the parts after it', () => {
     expect(forcesOn(recorded('pbe-stretch.out'))).toEqual([
       [0, 0, 0.01296774],
       [0, 0, -0.01296774],
@@ -63,7 +63,7 @@ describe('what pw.x calculated', () => {
   })
 })
 
-describe('how pw.x failed', () => {
+describe('the failures of pw.x', () => {
   const FAILURES: [name: string, exitCode: number, code: string, message: RegExp][] = [
     ['scf-not-converged', 2, 'QE_SCF_NOT_CONVERGED', /convergence NOT achieved after {3}2 iterations/],
     ['relax-not-converged', 3, 'QE_RELAX_NOT_CONVERGED', /maximum number of steps/],
@@ -73,21 +73,21 @@ describe('how pw.x failed', () => {
     ['bad-card', 1, 'QE_INPUT_ERROR', /read_cards: unknown option for ATOMIC_POSITION/],
     ['overlap', 1, 'QE_RUNTIME_ERROR', /check_atoms: atoms # +1 and # +2 overlap/],
   ]
-  test.each(FAILURES)('%s', (name, exitCode, code, message) => {
+  test.each(FAILURES)('%s is recognised', (name, exitCode, code, message) => {
     const stderr = exitCode === 1 ? ABORTED : `STOP ${exitCode}\n`
     expectFailure({ exitCode, stdout: recorded(`${name}.out`), stderr }, code, message)
   })
 
-  test('an Open MPI that does not start', () => {
+  test('a failed start of Open MPI is recognised', () => {
     expectFailure({ exitCode: 1, stderr: recorded('mpi-error.err') }, 'QE_MPI_ERROR', /MPI_ERRORS_ARE_FATAL/)
   })
 
-  test('ended by a signal, whatever it had written', () => {
+  test('an end by a signal is recognised, whatever pw.x had printed', () => {
     const stdout = recorded('pbe-relax.out')
     expectFailure({ exitCode: null, signal: 'SIGKILL', stdout }, 'QE_KILLED', /SIGKILL/)
   })
 
-  test('an exit code that nobody explains', () => {
+  test('an unexplained exit code is a runtime error', () => {
     expectFailure({ exitCode: 1, stderr: ABORTED }, 'QE_RUNTIME_ERROR', /exited with code 1: .*errorcode 1/)
   })
 
@@ -103,7 +103,7 @@ describe('how pw.x failed', () => {
     ],
     ['the relaxation has no end', good.replace('End final coordinates', ''), 'relax', 'QE_RELAX_NOT_CONVERGED'],
   ]
-  test.each(LIES)('exit code 0 is no success when %s', (_, stdout, calculation, code) => {
+  test.each(LIES)('exit code 0 is not a success if %s', (_, stdout, calculation, code) => {
     expectFailure({ stdout }, code, /./, calculation)
   })
 

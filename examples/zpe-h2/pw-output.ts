@@ -1,7 +1,7 @@
 import { type Atom, parseAtom, type Vector } from './pw-input.ts'
 import { QeError } from './qe-error.ts'
 
-/** What a finished pw.x leaves behind. */
+/** The end of a pw.x process, and its output. */
 export interface PwEnd {
   exitCode: number | null
   signal: string | null
@@ -14,7 +14,7 @@ export type Calculation = 'relax' | 'scf'
 const EXIT_NOT_CONVERGED = 2
 const EXIT_RELAX_NOT_CONVERGED = 3
 
-/** Throws unless the calculation went well. pw.x says JOB DONE after a failure to converge, too. */
+/** Throws unless the calculation succeeded. pw.x prints JOB DONE after a failure to converge, too. */
 export function requireSuccess(end: PwEnd, calculation: Calculation): void {
   const { exitCode, signal, stdout, stderr } = end
   if (signal !== null) throw new QeError('QE_KILLED', `pw.x was ended by ${signal}`)
@@ -24,7 +24,7 @@ export function requireSuccess(end: PwEnd, calculation: Calculation): void {
     const [, routine = '', , message = ''] = error
     throw new QeError(codeOfRoutine(routine), `${routine}: ${message.trim()}`)
   }
-  // An Open MPI that cannot start ends pw.x before it says its name; MPI_ABORT alone stands after any error.
+  // An Open MPI that cannot start ends pw.x before it prints its name. MPI_ABORT alone appears after any error.
   if (!stdout.includes('Program PWSCF') && /MPI_INIT|MPI_Init\b|orte_init|opal_init|PMIX ERROR/.test(stderr)) {
     throw new QeError('QE_MPI_ERROR', lastLines(stderr))
   }
@@ -57,12 +57,12 @@ function lastLines(stderr: string): string {
   return lines.slice(-3).join(' ').trim() || 'it said nothing'
 }
 
-/** Of the converged calculation, in Ry; of a relaxation the last one. */
+/** The energy of the converged calculation, in Ry. Of a relaxation it is the last one. */
 export function totalEnergyRy(stdout: string): number {
   return number([...stdout.matchAll(/^!\s+total energy\s+=\s+(\S+) Ry/gm)].at(-1)?.[1], 'total energy')
 }
 
-/** In Ry/bohr, by atom: the first block is the whole force, and its parts may follow. */
+/** The forces in Ry/bohr, by atom. The first block has the whole force, and its parts may follow. */
 export function forcesOn(stdout: string): Vector[] {
   const block = /Forces acting on atoms.*\n\s*\n((?:\s+atom\s+\d+ type\s+\d+\s+force = .*\n)+)/.exec(stdout)?.[1]
   if (block === undefined) throw new QeError('QE_PARSE_ERROR', 'The output has no forces')

@@ -6,23 +6,23 @@ import { type Calculation, type PwEnd, requireSuccess } from './pw-output.ts'
 import { QeError } from './qe-error.ts'
 
 export interface PwOptions {
-  /** Of this calculation alone; whatever pw.x writes stays in it. */
+  /** The folder of this calculation alone. pw.x writes only into it. */
   folder: string
-  /** Ends pw.x at once; its reason may be a QeError of its own. */
+  /** Ends pw.x immediately. Its reason may be a QeError. */
   signal: AbortSignal
   program?: string
   pseudoDir?: string
 }
 
-/** Where Debian's packages put them. */
+/** The paths of Debian's packages. */
 const PROGRAM = 'pw.x'
 const PSEUDO_DIR = '/usr/share/espresso/pseudo'
 const OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 
-/** Runs pw.x on one core. Its output when the calculation went well, else a QeError. */
+/** Runs pw.x on one core. Returns its output if the calculation succeeded, otherwise throws a QeError. */
 export async function runPw(calculation: Calculation, input: PwInput, options: PwOptions): Promise<string> {
   const { folder, signal, pseudoDir = PSEUDO_DIR } = options
-  // In the place of whatever the submitter wrote there: none of these is theirs to choose.
+  // These values replace the submitter's, who must not choose them.
   const own = { calculation, prefix: 'zpe', outdir: './', wfcdir: './', pseudo_dir: pseudoDir }
   const quoted = Object.fromEntries(Object.entries(own).map(([variable, value]) => [variable, `'${value}'`]))
   const ours = { ...quoted, restart_mode: "'from_scratch'", tprnfor: '.true.' }
@@ -38,8 +38,8 @@ export async function runPw(calculation: Calculation, input: PwInput, options: P
 
 function run({ folder, signal, program = PROGRAM }: PwOptions, args: string[]): Promise<PwEnd> {
   const { PATH = '', HOME = '', LD_LIBRARY_PATH } = process.env
-  // Nothing else of this process's environment, which holds a token. On a busy machine threads only wait for each other,
-  // and without `isolated` Open MPI starts a daemon beside each pw.x that outlives it when it is killed.
+  // Nothing else of this process's environment is passed on, because it contains a token. On a busy machine threads only wait
+  // for each other, and without `isolated` Open MPI starts a daemon beside each pw.x, which survives when pw.x is killed.
   const env = {
     PATH,
     HOME,

@@ -1,4 +1,4 @@
-/** How a calculation fails, in the words that its submitter reads; S1 names the last one itself. */
+/** The error codes of a calculation, which its submitter reads. S1 itself names the last one. */
 export type QeErrorCode =
   | 'QE_NOT_FOUND'
   | 'QE_PSEUDO_MISSING'

@@ -11,7 +11,7 @@ const h2 = readFileSync(new URL('h2.in', import.meta.url), 'utf8')
 const recorded = (name: string) => readFileSync(new URL(`recorded/${name}`, import.meta.url), 'utf8')
 const payload = (changes: Partial<ZpePayload> = {}) => ({ content: h2, mobile_indices: [0, 1], ...changes })
 
-/** Answers with what was recorded, and keeps what it was asked. */
+/** Returns recorded outputs, and collects the inputs. */
 function replay(method: string) {
   const asked: { calculation: Calculation; input: PwInput }[] = []
   const outputs = ['relax', 'stretch', 'compress'].map((step) => recorded(`${method}-${step}.out`))
@@ -22,7 +22,7 @@ function replay(method: string) {
   return { pw, asked }
 }
 
-test('H2 with PBE: 0.2672 eV', async () => {
+test('H2 with PBE has 0.2672 eV', async () => {
   const { pw, asked } = replay('pbe')
   const steps: unknown[] = []
   const outcome = await zeroPointEnergy(payload(), pw, (...step) => steps.push(step))
@@ -44,14 +44,14 @@ test('H2 with PBE: 0.2672 eV', async () => {
   expect(asked.map(({ input }) => atomsOf(input)[0]?.at[2])).toEqual([3.125, 3.1244782713, 3.1244782713])
 })
 
-test('H2 with LDA runs as cleanly, and its 0.2585 eV is outside of what was asked for', async () => {
+test('H2 with LDA has 0.2585 eV, which is outside of the required range', async () => {
   const { result } = await zeroPointEnergy(payload(), replay('lda').pw)
   expect(result.zpe_ev).toBeCloseTo(0.2585, 4)
   expect(result.zpe_ev).not.toBeGreaterThanOrEqual(0.26)
 })
 
-test('a harmonic oscillator', () => {
-  // Textbooks have HCl: k = 516 N/m and a reduced mass of 0.980 u are about 2990 cm^-1.
+test('a harmonic oscillator has the textbook wavenumber', () => {
+  // Textbooks give HCl k = 516 N/m and a reduced mass of 0.980 u, which makes about 2990 cm^-1.
   const { wavenumberCm, zpeEv } = vibration(516 / 16.02176634, 0.9801)
   expect(wavenumberCm).toBeCloseTo(2990, -1)
   expect(zpeEv).toBeCloseTo(wavenumberCm / 8065.544 / 2, 6)
@@ -59,13 +59,9 @@ test('a harmonic oscillator', () => {
 
 test.each([
   ['three atoms', { content: h2.replace('K_POINTS', '  H 0 0 0\nK_POINTS') }, /two atoms/],
-  ['one that is held', { mobile_indices: [1] }, /mobile_indices/],
+  ['a fixed atom', { mobile_indices: [1] }, /mobile_indices/],
   ['Environ', { use_environ: true }, /Environ/],
-  [
-    'a species that is not named',
-    { content: h2.replace('  H 3.5 3.5 3.125', '  He 3.5 3.5 3.125') },
-    /does not name He/,
-  ],
+  ['an unnamed species', { content: h2.replace('  H 3.5 3.5 3.125', '  He 3.5 3.5 3.125') }, /does not name He/],
 ])('refused before pw.x runs: %s', async (_, changes, message) => {
   const { pw, asked } = replay('pbe')
   const refusal = expect.objectContaining({ code: 'QE_INPUT_ERROR', message: expect.stringMatching(message) })
@@ -73,7 +69,7 @@ test.each([
   expect(asked).toEqual([])
 })
 
-test('a bond that pushes away has no vibration', async () => {
+test('a repulsive bond has no vibration', async () => {
   const outputs = ['relax', 'compress', 'stretch'].map((step) => recorded(`pbe-${step}.out`))
   const backwards = async () => outputs.shift() ?? ''
   await expect(zeroPointEnergy(payload(), backwards)).rejects.toThrow(
@@ -81,7 +77,7 @@ test('a bond that pushes away has no vibration', async () => {
   )
 })
 
-test('a machine without pw.x says so', async () => {
+test('a missing pw.x is reported', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'zpe-h2-'))
   const program = join(folder, 'pw.x')
   const pw = (calculation: Calculation, input: PwInput) =>

@@ -2,7 +2,7 @@ import { type Atom, atomsOf, type PwInput, parsePwInput, speciesOf, type Vector,
 import { type Calculation, finalAtoms, forcesOn, totalEnergyRy, versionOf } from './pw-output.ts'
 import { QeError } from './qe-error.ts'
 
-/** What S1's clients submit. */
+/** The payload of S1's clients. */
 export interface ZpePayload {
   /** An input of pw.x. */
   content: string
@@ -31,7 +31,7 @@ export interface ZpeOutcome {
 /** Runs pw.x on an input and returns its output. */
 export type Pw = (calculation: Calculation, input: PwInput) => Promise<string>
 
-/** Small enough for the force to stay linear, large enough for it to stand out of its noise. */
+/** Small enough for a linear force, large enough for a force above the noise. */
 export const DISPLACEMENT_ANGSTROM = 0.01
 
 // CODATA 2018
@@ -56,7 +56,7 @@ export async function zeroPointEnergy(
   const atoms = finalAtoms(relaxed)
   const [axis, bondLength] = bondOf(atoms)
 
-  /** On the second atom along the bond, in eV/Å, when it has moved this far along it. */
+  /** The force on the second atom along the bond, in eV/Å, after a move by this distance along it. */
   async function pull(distance: number): Promise<number> {
     const moved = atoms.map((atom, i) => (i === 1 ? { ...atom, at: shift(atom.at, axis, distance) } : atom))
     const [, force] = forcesOn(await pw('scf', withAtoms(input, moved)))
@@ -82,7 +82,7 @@ export async function zeroPointEnergy(
   return { result, summary_text: summary(result), freqs_csv: freqsCsv(result), qe_version: versionOf(relaxed) }
 }
 
-/** Two atoms that both move have one vibration, the stretch; it is all that is calculated here. */
+/** Two mobile atoms have one vibration, the stretch. Only that is calculated here. */
 function reducedMass(input: PwInput, { mobile_indices, use_environ }: ZpePayload): number {
   if (use_environ)
     throw new QeError('QE_INPUT_ERROR', 'use_environ needs a pw.x with Environ, which this worker has not')
@@ -118,7 +118,7 @@ function dot([ax, ay, az]: Vector, [bx, by, bz]: Vector): number {
   return ax * bx + ay * by + az * bz
 }
 
-/** Of a harmonic oscillator. */
+/** The vibration of a harmonic oscillator. */
 export function vibration(forceConstantEv: number, massAmu: number): { wavenumberCm: number; zpeEv: number } {
   if (!(forceConstantEv > 0)) throw new QeError('QE_PARSE_ERROR', `The bond does not pull back: k = ${forceConstantEv}`)
   const omega = Math.sqrt((forceConstantEv * J_PER_EV * 1e20) / (massAmu * KG_PER_AMU))

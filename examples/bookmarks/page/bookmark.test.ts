@@ -7,7 +7,7 @@ test.each([
   ['a list', parsePage, {}],
   ['a list', parsePage, null],
   ['a list', parsePage, { data: [null] }],
-])('what is not %s is not taken for a lost network', (_, parse, answer) => {
+])('an answer that is not %s is not mistaken for a lost network', (_, parse, answer) => {
   let thrown: unknown
   try {
     parse(answer)

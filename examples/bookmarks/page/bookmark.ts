@@ -1,9 +1,9 @@
 import type { BookmarkShape } from '../shapes.ts'
 
-/** As `GET /v1/bookmarks` has it. */
+/** The form of `GET /v1/bookmarks`. */
 export type Bookmark = BookmarkShape
 
-/** What it throws is no TypeError: that is how `fetch` says that there is no network, and the outbox would wait for one. */
+/** Throws no TypeError: `fetch` uses that for a lost network, and the outbox would wait for the network. */
 export function parseBookmark(value: unknown): Bookmark {
   if (!isBookmark(value)) throw new Error('The server answered with something that is no bookmark')
   return value
@@ -15,13 +15,13 @@ export function parsePage(value: unknown): { data: Bookmark[]; next_cursor: stri
   return { data: data.map(parseBookmark), next_cursor: typeof next_cursor === 'string' ? next_cursor : null }
 }
 
-/** The server has made it; what stands between us and it may have not. */
+/** The answer may come from something between us and the server. */
 function isBookmark(value: unknown): value is Bookmark {
   const { id, url, created_at, llm_status } = Object(value)
   return [id, url, created_at, llm_status].every((member) => typeof member === 'string')
 }
 
-/** What `POST /v1/bookmarks` takes. */
+/** The body of `POST /v1/bookmarks`. */
 export interface Save {
   url: string
   source_hint: string
@@ -41,7 +41,7 @@ const SOURCES: [source: string, hosts: RegExp][] = [
   ['code', /(^|\.)(github\.com|gitlab\.com|codeberg\.org)$/],
 ]
 
-/** What sort of page an address seems to lead to. */
+/** A guess at the sort of page behind an address. */
 export function sourceHint(url: URL): string {
   return SOURCES.find(([, hosts]) => hosts.test(url.hostname))?.[0] ?? 'article'
 }

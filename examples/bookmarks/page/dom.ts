@@ -19,7 +19,7 @@ export function make<Name extends keyof HTMLElementTagNameMap>(
   return made
 }
 
-/** What is written anew without having changed is read out anew. */
+/** Screen readers read text again when it is set, even to the same value. */
 export function write(into: HTMLElement, text: string): void {
   if (into.textContent !== text) into.textContent = text
 }

@@ -2,12 +2,12 @@ import type { Save } from './bookmark.ts'
 import { element } from './dom.ts'
 import { say } from './words.ts'
 
-/** Addresses that come from other pages: by the bookmarklet, or by a phone's Share. */
+/** Addresses from other pages, sent by the bookmarklet or by a phone's Share. */
 
-/** One that came with ours, to be filled in and not to be saved: any site could send us one. */
+/** The address in our query. It is only filled in, not saved, because any site could send one. */
 export function sharedAddress(): { url: string; from: Save['created_from'] } | null {
   const query = new URLSearchParams(location.search)
-  // Phones often share an address inside of a text.
+  // Phones often share an address inside a text.
   const [url] = `${query.get('url') ?? ''} ${query.get('text') ?? ''}`.match(/https?:\/\/\S+/) ?? []
   if (url === undefined) return null
   history.replaceState(null, '', location.pathname)
@@ -19,7 +19,7 @@ export function offerBookmarklet(): void {
   const code = `javascript:void open('${opened}'+encodeURIComponent(location.href),'_blank','width=560,height=720')`
   const link = element('bookmarklet', HTMLAnchorElement)
   link.href = code
-  // It is to be dragged: here it would have nothing to save.
+  // The link is for dragging. A click here would have nothing to save.
   link.addEventListener('click', (event) => event.preventDefault())
   const copy = element('copy', HTMLButtonElement)
   copy.addEventListener('click', async () => {

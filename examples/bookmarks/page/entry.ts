@@ -2,7 +2,7 @@ import type { OutboxItem } from '@ichido/sdk/outbox'
 import type { Bookmark, BookmarkUiState, Save } from './bookmark.ts'
 import { currentLanguage, say, sayError } from './words.ts'
 
-/** A line of the list: a bookmark of the server, or one that is still on its way there. */
+/** A line of the list: a bookmark of the server, or one that is not yet sent. */
 export interface Entry {
   id: string
   url: string
@@ -13,7 +13,7 @@ export interface Entry {
   /** The status in words. */
   label: string
   detail: string
-  /** It was never accepted, and can be given up. */
+  /** The server never accepted it, so the user can drop it. */
   canDrop: boolean
 }
 

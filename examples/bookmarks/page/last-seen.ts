@@ -3,12 +3,12 @@ import { type Bookmark, parsePage } from './bookmark.ts'
 const NAME = 'bookmarks-last-seen'
 const COUNT_MAX = 50
 
-/** The latest bookmarks as they were seen last, for when the server is out of reach. */
+/** The latest bookmarks that were seen, for times when the server cannot be reached. */
 export function recall(): Bookmark[] {
   try {
     return parsePage({ data: JSON.parse(localStorage.getItem(NAME) ?? '[]') }).data
   } catch {
-    // Blocked, or of another version of this page.
+    // Storage is blocked, or has data of another version of this page.
     return []
   }
 }
@@ -17,6 +17,6 @@ export function remember(latestFirst: readonly Bookmark[]): void {
   try {
     localStorage.setItem(NAME, JSON.stringify(latestFirst.slice(0, COUNT_MAX)))
   } catch {
-    // Blocked or full: the list is shown all the same.
+    // Storage is blocked or full. The list is still shown.
   }
 }

@@ -68,7 +68,7 @@ export class Line {
   }
 }
 
-/** Pressed once, it is done once. */
+/** Ignores further clicks while the action runs. */
 function onClick(button: HTMLButtonElement, act: () => Promise<void>): void {
   button.type = 'button'
   button.addEventListener('click', async () => {
@@ -79,14 +79,14 @@ function onClick(button: HTMLButtonElement, act: () => Promise<void>): void {
   })
 }
 
-/** Out of its line, it says what it is for. */
+/** The label must make sense outside of its line. */
 function name(button: HTMLButtonElement, word: string, title: string): void {
   write(button, word)
   button.ariaLabel = `${word}: ${title}`
 }
 
-/** Of a page's own words, for those who have them read out: it may be another one than that of this page. */
+/** The language of a page's own words, for screen readers. It may differ from the language of this page. */
 const languageOf = (text: string) => (/[\p{Script=Hiragana}\p{Script=Katakana}]/u.test(text) ? 'ja' : 'en')
 
-/** Pages of one site have one colour. */
+/** Pages of one site have the same colour. */
 const hueOf = (host: string) => [...host].reduce((hue, letter) => (hue * 31 + letter.charCodeAt(0)) % 360, 7)

@@ -2,7 +2,7 @@ import { element } from './dom.ts'
 import type { Entry } from './entry.ts'
 import { type Actions, Line } from './line.ts'
 
-/** The list in the document. A line that is still there stays the same element, and keeps the focus. */
+/** The list in the document. A line that stays keeps its element, and so its focus. */
 export class ListView {
   readonly #actions: Actions
   readonly #list = element('list')
@@ -30,7 +30,7 @@ export class ListView {
     this.#tell(entries)
   }
 
-  /** For those who do not see it: what has come to an end since the last time. */
+  /** Tells screen readers which bookmarks have ended since the last time. */
   #tell(entries: readonly Entry[]): void {
     const ended = entries.filter(({ id, state: { status } }) => {
       const before = this.#before.get(id)

@@ -3,13 +3,13 @@ import { type Bookmark, parseBookmark } from './bookmark.ts'
 const AGAIN_MS = 1_000
 
 export interface LiveOptions {
-  /** The stream is open: what changes from now on is heard. */
+  /** The stream is open, and delivers changes from now on. */
   opened(): void
   changed(bookmark: Bookmark): void
   lost(): void
 }
 
-/** Changes of bookmarks as they happen, over a stream that comes again when it breaks off. */
+/** Follows the changes of bookmarks over a stream that reconnects. */
 export function followChanges({ opened, changed, lost }: LiveOptions): void {
   let source: EventSource | null = null
   let again = 0
@@ -17,7 +17,7 @@ export function followChanges({ opened, changed, lost }: LiveOptions): void {
   function open(): void {
     clearTimeout(again)
     source?.close()
-    // A browser has six connections for a site, whatever the number of its tabs: one that nobody looks at has none.
+    // A browser has six connections per site for all its tabs, so a hidden tab uses none.
     if (document.hidden) {
       lost()
       return
@@ -28,7 +28,7 @@ export function followChanges({ opened, changed, lost }: LiveOptions): void {
     stream.onmessage = ({ data }) => changed(parseBookmark(JSON.parse(data)))
     stream.onerror = () => {
       lost()
-      // What broke off the browser opens again by itself; what was refused it gives up.
+      // The browser reopens a broken stream by itself, but gives up on a refused one.
       if (stream.readyState === EventSource.CLOSED) again = window.setTimeout(open, AGAIN_MS)
     }
   }

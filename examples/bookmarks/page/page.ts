@@ -16,17 +16,17 @@ const input = element('url', HTMLInputElement)
 const more = element('more', HTMLButtonElement)
 const view = new ListView({ retry, drop: async (id) => (await outbox).drop(id) })
 
-/** Until the server has answered, those that were seen last. */
+/** The bookmarks that were seen last, until the server has answered. */
 let recalled = recall()
 const bookmarks = new Map(recalled.map((bookmark) => [bookmark.id, bookmark]))
 let saves: OutboxItem<Save>[] = []
 let isLive = false
-/** Where the older ones begin; undefined until the list was read. */
+/** The cursor of the older bookmarks; undefined until the list was read. */
 let olderFrom: string | null | undefined
-/** How the address in the form came there. */
+/** How the address came into the form. */
 let createdFrom: Save['created_from'] = 'web'
 
-/** Opened while the page is already there: what is saved meanwhile waits for it. */
+/** The outbox opens while the page is already shown. Saves wait for it. */
 const outbox = openSaves(call, ({ item: { answer, savedAtMs } }) => {
   if (answer !== undefined) {
     note(answer)
@@ -36,7 +36,7 @@ const outbox = openSaves(call, ({ item: { answer, savedAtMs } }) => {
 })
 
 let refreshes = 0
-/** The latest that was asked for counts, whichever answer comes last. */
+/** Only the latest refresh counts, whichever answer comes last. */
 async function refreshSaves(): Promise<void> {
   const mine = ++refreshes
   try {
@@ -51,9 +51,9 @@ async function refreshSaves(): Promise<void> {
 
 const notKept = (error: unknown) => say('notKept', { why: error instanceof Error ? error.message : String(error) })
 
-/** Pages that are on their way first, then the latest. */
+/** Shows unsent pages first, then the latest bookmarks. */
 function show(): void {
-  // The stream can bring a bookmark before the answer does that says it was saved.
+  // The stream can deliver a bookmark before the answer to its save.
   const arrived = new Set([...bookmarks.values()].map((bookmark) => bookmark.idempotency_key))
   const onTheirWay = saves
     .filter(({ key }) => !arrived.has(key))
@@ -73,13 +73,13 @@ function latestFirst(one: Bookmark, other: Bookmark): number {
   return other.created_at.localeCompare(one.created_at) || other.id.localeCompare(one.id)
 }
 
-/** A list that was asked for before a change can come after it. */
+/** A list that was requested before a change can arrive after it. */
 function note(bookmark: Bookmark): void {
   const known = bookmarks.get(bookmark.id)
   if (known === undefined || known.version < bookmark.version) bookmarks.set(bookmark.id, bookmark)
 }
 
-/** The latest ones; or with a cursor, those before it. */
+/** Loads the latest bookmarks, or those before a cursor. */
 async function load(cursor?: string): Promise<void> {
   const query = cursor === undefined ? '' : `?${new URLSearchParams({ cursor })}`
   const { data, next_cursor } = parsePage((await call('GET', `/v1/bookmarks${query}`)).body)
@@ -139,7 +139,7 @@ for (const language of ['en', 'ja'] as const) {
     show()
   })
 }
-// What is wrong with an address is said in the page's own language, not in the browser's.
+// The page reports a wrong address in its own language, not in the browser's.
 form.noValidate = true
 form.addEventListener('submit', save)
 more.addEventListener('click', () => {

@@ -2,7 +2,7 @@ import type { Call } from '@ichido/sdk/client'
 import { type Outbox, type OutboxChange, openOutbox } from '@ichido/sdk/outbox'
 import { type Bookmark, parseBookmark, type Save } from './bookmark.ts'
 
-/** What is saved here and not there yet. It outlives the tab, and each has a key: sent twice, it is one bookmark. */
+/** The saves that the server does not have yet. They outlive the tab, and each has a key: sent twice, it is one bookmark. */
 export async function openSaves(
   call: Call,
   changed: (change: OutboxChange<Save, Bookmark>) => void,

@@ -1,9 +1,9 @@
-// Keeps the page itself, so that it opens without a network. The server fills in the version and the list of its files.
+// Caches the page itself, so that it opens without a network. The server fills in the version and the list of files.
 const CACHE = 'bookmarks-__VERSION__'
 const FILES = __FILES__
 
 addEventListener('install', (event) => {
-  // Around the browser's own cache: a new version is new in all of its files.
+  // This bypasses the browser's own cache, so that all files of a new version are new.
   const fresh = FILES.map((path) => new Request(path, { cache: 'reload' }))
   event.waitUntil(
     caches

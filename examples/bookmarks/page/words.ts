@@ -74,7 +74,7 @@ const ja: Record<Word, string> = {
   notKept: 'このブラウザーに保存できませんでした: {why}',
 }
 
-/** What the server says about a failure, where there are words of our own for it. */
+/** Translations of the server's error messages. */
 const errorsJa: Record<string, string> = {
   ADDRESS_REFUSED: '公開されていないアドレスのため、取得できません。',
   NOT_A_PAGE: '文章のページではありません。',
@@ -92,13 +92,13 @@ const CHOICE = 'bookmarks-language'
 
 const isLanguage = (text: string | null | undefined): text is Language => text === 'en' || text === 'ja'
 
-/** The one that was chosen here, or the first of the browser's that there are words in. */
+/** The chosen language, or the browser's first language that has a translation. */
 function preferred(): Language {
   try {
     const chosen = localStorage.getItem(CHOICE)
     if (isLanguage(chosen)) return chosen
   } catch {
-    // Blocked.
+    // Storage is blocked.
   }
   return navigator.languages.map((tag) => tag.split('-', 1)[0]).find(isLanguage) ?? 'en'
 }
@@ -112,7 +112,7 @@ export function choose(chosen: Language): void {
   try {
     localStorage.setItem(CHOICE, chosen)
   } catch {
-    // Blocked or full: it is chosen until the page is left.
+    // Storage is blocked or full. The choice lasts until the page is left.
   }
 }
 
@@ -122,7 +122,7 @@ export function say(word: Word, values: Record<string, string> = {}): string {
 
 export const sayError = (code: string, message: string): string => (language === 'ja' && errorsJa[code]) || message
 
-/** Everything that the document itself has, in the chosen language. */
+/** Sets all texts of the document in the chosen language. */
 export function speak(): void {
   document.documentElement.lang = language
   document.title = say('name')

@@ -19,9 +19,9 @@ const REFUSED_V4 = [
   '224.0.0.0/4',
   '240.0.0.0/4',
 ]
-/** The only global addresses. Loopback, link-local, ULA, v4-mapped and NAT64 are all outside of it … */
+/** The only global addresses. Loopback, link-local, ULA, v4-mapped and NAT64 addresses are all outside of this range. */
 const GLOBAL_V6 = ['2000::/3']
-/** … and inside of it, what carries another address or leads nowhere. */
+/** Addresses inside of that range that contain another address or lead nowhere. */
 const REFUSED_V6 = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']
 
 const refusedV4 = listOf(REFUSED_V4, 'ipv4')
@@ -37,7 +37,7 @@ function listOf(subnets: readonly string[], family: 'ipv4' | 'ipv6'): BlockList 
   return list
 }
 
-/** Whether an address is one of the internet's, and not of this machine, its network or its cloud. */
+/** Whether an address belongs to the internet, and not to this machine, its network or its cloud. */
 export function isPublic(address: string): boolean {
   if (isIPv6(address)) return globalV6.check(address, 'ipv6') && !refusedV6.check(address, 'ipv6')
   return isIP(address) === 4 && !refusedV4.check(address, 'ipv4')

@@ -9,7 +9,7 @@ const AUK = `The great auk was a flightless bird of the North Atlantic that died
   and weighed around 5 kg. Its wings were short, so it could not fly, but it was a powerful swimmer.`
 const AUK_END = 'The last pair of great auks was killed off Iceland in June 1844, and nobody has seen one since.'
 
-test('title and text of a page, without what stands around it', () => {
+test('title and text are extracted without the frame of the page', () => {
   const { title, text, language } =
     page(`<!doctype html><html lang="en-GB"><head><title>The Great Auk &amp; its end</title>
     <style>p { color: red }</style><script>document.write("<p>Not this, however long a sentence it may be.</p>")</script></head>
@@ -24,12 +24,12 @@ test('title and text of a page, without what stands around it', () => {
 })
 
 test.each([
-  ['nothing closed', `<title>Auk</title><body><nav><div><p>${AUK}`, 'Auk'],
-  ['no head, no body', `<h1>Auk</h1><p>${AUK}</p>`, 'Auk'],
-  ['a head that never ends', `<head><meta property="og:title" content="Auk"><title>x</title><body><p>${AUK}`, 'Auk'],
-  ['text and nothing else', AUK, ''],
+  ['unclosed elements', `<title>Auk</title><body><nav><div><p>${AUK}`, 'Auk'],
+  ['a missing head and body', `<h1>Auk</h1><p>${AUK}</p>`, 'Auk'],
+  ['a head without an end', `<head><meta property="og:title" content="Auk"><title>x</title><body><p>${AUK}`, 'Auk'],
+  ['missing markup', AUK, ''],
   ['tags in capitals, attributes without quotes', `<TITLE>Auk</TITLE><P CLASS=a>${AUK}<BR>`, 'Auk'],
-])('%s', (_, html, title) => {
+])('a page is read despite %s', (_, html, title) => {
   const found = page(html)
   expect(found.title).toBe(title)
   expect(found.text).toContain('flightless bird')
@@ -41,16 +41,16 @@ test.each([
   '<a b="'.repeat(10_000),
   '<p>&#x'.repeat(10_000),
   `<a b${' '.repeat(99_000)}`,
-])('whatever it is fed, it comes to an end (%#)', (html) => {
+])('malformed input does not hang the reader (%#)', (html) => {
   expect(page(`<p>${AUK}</p>${html}`).text).toContain('flightless bird')
 })
 
-test('what is no page of text is refused for good', () => {
+test('a document without text is refused for good', () => {
   expect(() => page('%PDF-1.7', 'application/pdf')).toThrow('application/pdf')
   expect(() => page('<div id="app"></div><script src="app.js"></script>')).toThrow('no text')
 })
 
-test('old Japanese pages are read in the charset they name, and readings are left out', () => {
+test('old Japanese pages are decoded by their charset, and furigana are left out', () => {
   const text = '海鳥は絶滅した。'
   // 海鳥は絶滅した。 in Shift_JIS.
   const bytes = Buffer.from('8a43 92b9 82cd 90e2 96c5 82b5 82bd 8142'.replaceAll(' ', ''), 'hex')
@@ -60,7 +60,7 @@ test('old Japanese pages are read in the charset they name, and readings are lef
   expect(page('<p><ruby>海鳥<rp>(</rp><rt>うみどり</rt><rp>)</rp></ruby>は絶滅した。').text).toBe(text)
 })
 
-test('a summary is made of the sentences that the text is about, in their order', () => {
+test('a summary has the key sentences of the text, in their order', () => {
   const filler = 'You can read more on this elsewhere. Please tell us what you think. We hope to hear from you.'
   const article = page(`<title>The great auk</title><main><p>${filler} ${AUK}</p><p>${AUK_END} ${filler}</p></main>`)
   const summary = summarise(article)
@@ -68,7 +68,7 @@ test('a summary is made of the sentences that the text is about, in their order'
   expect(summary).not.toContain('hear from you')
 })
 
-test('in Japanese as well', () => {
+test('a Japanese text is summarised, too', () => {
   const article =
     page(`<title>オオウミガラスの絶滅</title><article><p>こんにちは。今日はいい天気ですね。オオウミガラスは北大西洋に生息していた飛べない海鳥で、
     19世紀に絶滅した。「残念です。」と彼は言った。</p><p>羽毛の需要が高く、オオウミガラスは乱獲された。最後のつがいは1844年にアイスランド沖で捕獲され、オオウミガラスは絶滅した。

@@ -2,12 +2,12 @@ import { Fatal } from '@ichido/sdk'
 import type { FetchedPage } from './fetch-page.ts'
 import { tokensOf } from './html-tokens.ts'
 
-/** What a reader would read of a page. */
+/** The readable content of a page. */
 export interface Article {
   title: string
-  /** Paragraphs, an empty line between each. */
+  /** Paragraphs, separated by empty lines. */
   text: string
-  /** As the page says it, such as `ja` or `en-GB`; empty when it does not. */
+  /** The language that the page declares, such as `ja` or `en-GB`; empty if it declares none. */
   language: string
 }
 
@@ -20,9 +20,9 @@ interface Block {
 
 const TITLE_MAX = 300
 const TEXT_MAX = 50_000
-/** Of a main part; a page with less has used the element for something else. */
+/** Minimum length of a main part. A page with less text uses the element for something else. */
 const MAIN_MIN = 200
-/** What is shorter and is no sentence is a label, a date or a button. */
+/** A shorter text that is not a sentence is a label, a date or a button. */
 const PARAGRAPH_MIN = 40
 const LINKS_MAX = 0.5
 
@@ -32,9 +32,9 @@ const INLINE = new Set(
   ),
 )
 const HEADINGS = new Set(['h1', 'h2', 'h3', 'h4', 'h5', 'h6'])
-/** They have no end. */
+/** Elements without an end tag. */
 const VOID = new Set('area base br col embed hr img input link meta source track wbr'.split(' '))
-/** Around the text, not the text. `rt` is how a kanji is read: with it a word would stand there twice. */
+/** Elements around the text. `rt` gives the reading of a kanji and would duplicate the word. */
 const AROUND = new Set('nav header footer aside form button select dialog menu figcaption rt rp'.split(' '))
 const NEVER = new Set(
   'script style noscript template svg math iframe object video audio canvas textarea title head'.split(' '),
@@ -42,7 +42,7 @@ const NEVER = new Set(
 const MAIN = new Set(['main', 'article'])
 const SENTENCE_END = /[.!?。！？」』”"]\s*$/
 
-/** Title and main text. A page that has none is no page to summarise. */
+/** Title and main text. A page without them is not summarised. */
 export function extract({ contentType, body }: FetchedPage): Article {
   const type = contentType.split(';', 1)[0]?.trim().toLowerCase() ?? ''
   const source = decode(body, contentType)
@@ -58,7 +58,7 @@ function checked(article: Article): Article {
   return article
 }
 
-/** By the answer's charset, then the page's own, then as nearly every page is. */
+/** Uses the charset of the answer, then that of the page, then UTF-8. */
 function decode(body: Buffer, contentType: string): string {
   const head = body.subarray(0, 2_048).toString('latin1')
   const named = /charset\s*=\s*["']?([\w-]+)/i
@@ -74,7 +74,7 @@ export function extractHtml(html: string): Article {
   const { titles, blocks, language, description } = read(html, AROUND)
   const main = blocks.filter(({ isMain }) => isMain)
   const chosen = textOf(main).length >= MAIN_MIN ? main : blocks
-  // A page whose frame was never closed seems to be nothing but a frame.
+  // A page with an unclosed frame seems to consist of the frame only.
   const text = textOf(chosen) || textOf(read(html, new Set()).blocks) || description
   const title = titles.find((found) => found !== '') ?? ''
   return { title: title.slice(0, TITLE_MAX), text: text.slice(0, TEXT_MAX), language }
@@ -88,7 +88,7 @@ interface Reading {
   blocks: Block[]
 }
 
-/** Which of the elements that matter is open, however badly they are nested. */
+/** Tracks which of the relevant elements are open, however badly they are nested. */
 class OpenElements {
   readonly #depths = new Map<string, number>()
   readonly #around: ReadonlySet<string>
@@ -97,7 +97,7 @@ class OpenElements {
     this.#around = around
   }
 
-  /** Text here is for readers. */
+  /** Whether the text here is for readers. */
   get isRead(): boolean {
     return this.#never + this.#framed === 0
   }
@@ -118,7 +118,7 @@ class OpenElements {
 
   open(name: string): void {
     this.#add(name, 1)
-    // The head ends where the body begins, also when nobody has closed it.
+    // The head ends where the body begins, even without an end tag.
     if (name === 'body' && this.has('head')) this.close('head')
   }
 

@@ -19,11 +19,11 @@ test.each([
   ],
   ['groups and the rest', '224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255 ff02::1 fec0::1 100::1 5f00::1'],
   ['none at all', 'localhost 1.2.3 1.2.3.4.5'],
-])('not public: %s', (_, addresses) => {
+])('%s is not public', (_, addresses) => {
   expect(addresses.split(' ').filter(isPublic)).toEqual([])
 })
 
-test('public', () => {
+test('other addresses are public', () => {
   const all = '1.1.1.1 8.8.8.8 93.184.215.14 172.15.255.255 172.32.0.1 100.63.255.255 2606:4700::1111 2a00:1450::1'
   expect(all.split(' ').filter((address) => !isPublic(address))).toEqual([])
 })
@@ -58,7 +58,7 @@ afterAll(() => {
   site.close()
 })
 
-/** As the internet, where `site.test` is ours, and a few names are somebody's who means no good. */
+/** A fake internet in which `site.test` is ours and some names belong to attackers. */
 const names: Record<string, string[]> = {
   'site.test': ['127.0.0.1'],
   'inside.test': ['192.168.0.1'],
@@ -105,7 +105,7 @@ test.each([
   expect(asked).toHaveLength(before)
 })
 
-test('a page is asked for by its name, at the address that was checked, whatever the name says later', async () => {
+test('a page is requested at the address that was checked, even if DNS changes later', async () => {
   let asks = 0
   const rebinding: Network = { ...open, resolve: async () => (asks++ === 0 ? ['127.0.0.1'] : ['10.0.0.1']) }
   const page = await read('/page', rebinding)
@@ -127,11 +127,11 @@ test('redirects are followed and checked again at each hop', async () => {
   expect(await thrownBy(read('/round'))).toBe('TOO_MANY_REDIRECTS')
 })
 
-test('of what unpacks to more, 2 MiB are read', async () => {
+test('at most 2 MiB of an unpacked answer are read', async () => {
   expect((await read('/packed')).body).toHaveLength(2 << 20)
 })
 
-test('what may pass is an attempt that failed, what will not is final', async () => {
+test('temporary failures can be retried, others are final', async () => {
   expect(await thrownBy(read('/down'))).toBe('PAGE_UNAVAILABLE')
   expect(await thrownBy(read('/cut'))).toBe('PAGE_UNREACHABLE')
   expect(await thrownBy(read('/broken'))).toBe('PAGE_UNREACHABLE')
@@ -139,13 +139,13 @@ test('what may pass is an attempt that failed, what will not is final', async ()
   expect(await thrownBy(fetchPage('http://nobody.test/', open, never))).toBe('PAGE_UNREACHABLE')
 })
 
-test('it stops when it is told to, also while a name is looked up', async () => {
+test('it stops when aborted, even during a DNS lookup', async () => {
   const stop = new AbortController()
   const slow: Network = { ...open, resolve: () => new Promise(() => stop.abort(new Error('stop'))) }
   await expect(fetchPage('http://slow.test/', slow, stop.signal)).rejects.toThrow('stop')
 })
 
-test('told to stop before it begins it looks nothing up, and a lookup that fails after the stop is no loose end', async () => {
+test('an earlier abort prevents the lookup, and a later lookup failure is handled', async () => {
   const stop = new AbortController()
   let lookups = 0
   const failing: Network = {
@@ -163,7 +163,7 @@ test('told to stop before it begins it looks nothing up, and a lookup that fails
     await expect(fetchPage('http://failing.test/', failing, stop.signal)).rejects.toThrow('stop')
     await expect(fetchPage('http://failing.test/', failing, stop.signal)).rejects.toThrow('stop')
     await expect(fetchPage('file:///etc/passwd', failing, stop.signal)).rejects.toThrow('stop')
-    // Loose ends are told of before this.
+    // Unhandled rejections are reported before this point.
     await setImmediate()
   } finally {
     process.off('unhandledRejection', onLoose)

@@ -7,27 +7,27 @@ import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib'
 import { Fatal } from '@ichido/sdk'
 import { isPublic } from './addresses.ts'
 
-/** Text is at the beginning: what comes after this much of a page is not read. */
+/** Only this much of a page is read, because text is at the beginning. */
 const BYTES_MAX = 2 * 1024 * 1024
 const REDIRECTS_MAX = 5
 const TIMEOUT_MS = 15_000
 const WEB_PORTS = [80, 443]
-/** Below are mail, shells and other services that a request for a page has no business with. */
+/** Lower ports are for mail, shells and other services that a page request must not reach. */
 const FIRST_FREE_PORT = 1024
 const AGENT = 'IchidoBookmarks/1.0 (reads a page that somebody saved)'
 
 export interface FetchedPage {
-  /** Where the redirects led. */
+  /** The address after all redirects. */
   url: string
   contentType: string
   body: Buffer
 }
 
-/** What a page is reached by; a test has its own. */
+/** The network access for pages; tests replace it. */
 export interface Network {
-  /** Every address of a name. */
+  /** All addresses of a name. */
   resolve(hostname: string): Promise<string[]>
-  /** Whether a connection to this address may be made. */
+  /** Whether a connection to this address is allowed. */
   allows(address: string): boolean
 }
 
@@ -36,7 +36,7 @@ export const internet: Network = {
   allows: isPublic,
 }
 
-/** Worth another attempt; its name is the failure's code. */
+/** A temporary failure. Its name is the error code. */
 export class Unreachable extends Error {
   override readonly name: 'PAGE_UNREACHABLE' | 'PAGE_TIMEOUT' | 'PAGE_UNAVAILABLE'
 
@@ -47,8 +47,8 @@ export class Unreachable extends Error {
 }
 
 /**
- * Fetches a page that anybody may have named. Every hop is resolved once, all of its addresses are checked, and the connection goes to the
- * address that was checked: a name that answers otherwise a moment later (DNS rebinding) is not asked again.
+ * Fetches a page that any user may have named. Every hop is resolved once, all of its addresses are checked, and the
+ * connection goes to a checked address: a name that resolves differently later (DNS rebinding) is not resolved again.
  */
 export async function fetchPage(address: string, network: Network, signal: AbortSignal): Promise<FetchedPage> {
   const timeout = AbortSignal.timeout(TIMEOUT_MS)
@@ -85,18 +85,18 @@ async function followFrom(first: URL, network: Network, signal: AbortSignal): Pr
   throw new Fatal('TOO_MANY_REDIRECTS', `The page redirects more than ${REDIRECTS_MAX} times`)
 }
 
-/** A resolver that does not answer cannot be called off; nobody waits for it, though. */
+/** A DNS lookup cannot be canceled, but its caller need not wait for it. */
 function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
-    // Also when it is over already: a rejection that nobody listens to ends the process.
+    // This also handles an aborted signal: an unhandled rejection would end the process.
     promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
     if (signal.aborted) abort()
   })
 }
 
-/** The address to connect to. A name with one address that is refused is refused: which one a connection gets is chance. */
+/** The address to connect to. A name with any refused address is refused, because a connection might use that address. */
 async function pinned(url: URL, network: Network): Promise<string> {
   if (url.protocol !== 'http:' && url.protocol !== 'https:') throw refuse(`${url.protocol} is not http: or https:`)
   if (url.username !== '' || url.password !== '') throw refuse('it has a name or a password in it')
@@ -113,7 +113,7 @@ async function pinned(url: URL, network: Network): Promise<string> {
 
 const refuse = (why: string) => new Fatal('ADDRESS_REFUSED', `The address is refused: ${why}`)
 
-/** As clients have it: 5xx, 408 and 429 pass by themselves, other refusals do not. */
+/** Like in HTTP clients, 5xx, 408 and 429 are temporary, and other errors are not. */
 function refusal(status: number): Error {
   const message = `The page answered ${status}`
   if (status >= 500 || status === 408 || status === 429) return new Unreachable('PAGE_UNAVAILABLE', message)
@@ -132,7 +132,7 @@ function ask(url: URL, address: string, signal: AbortSignal): Promise<IncomingMe
       accept: 'text/html, application/xhtml+xml, text/plain;q=0.8',
       'accept-encoding': 'gzip, br',
     },
-    // A connection that is kept would be found by its name, not by the address that was checked.
+    // A kept-alive connection would be found by its name, not by the checked address.
     agent: false,
     signal,
     ...(isNamed ? { servername: url.hostname } : {}),
@@ -147,7 +147,7 @@ function ask(url: URL, address: string, signal: AbortSignal): Promise<IncomingMe
 async function bodyOf(response: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = []
   let bytes = 0
-  // Counted after unpacking: a small answer can be packed from gigabytes.
+  // The limit applies after unpacking: a small answer can unpack to gigabytes.
   for await (const chunk of unpacked(response)) {
     chunks.push(chunk)
     bytes += chunk.length

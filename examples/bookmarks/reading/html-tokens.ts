@@ -3,14 +3,14 @@ export type Token =
   | { type: 'open'; name: string; attributes: Map<string, string> }
   | { type: 'close'; name: string }
 
-/** What is inside of these is no markup, up to their closing tag. */
+/** The content of these elements is not markup, up to their closing tag. */
 const RAW = new Set(['script', 'style', 'noscript', 'template', 'textarea', 'title', 'iframe', 'noembed', 'xmp'])
-/** Whose raw text is text for readers. */
+/** Elements whose raw text is for readers. */
 const READ_RAW = new Set(['title', 'textarea'])
 const TAG = /<(\/?)([a-zA-Z][^\s/>]*)/y
 const ATTRIBUTE = /[\s/]*([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']*)))?/y
 
-/** A page as tags and text. Whatever it is fed, it comes to an end in one pass, and what is no tag is text. */
+/** Splits a page into tags and text. It ends in one pass for any input, and everything that is not a tag is text. */
 export function* tokensOf(html: string): Generator<Token> {
   let at = 0
   while (at < html.length) {
@@ -120,7 +120,7 @@ const NAMED: Record<string, string> = {
   ntilde: 'ñ',
 }
 
-/** The names that are common in text; others stay as they are written. */
+/** Decodes the names that are common in text, and leaves the others unchanged. */
 export function decodeEntities(text: string): string {
   if (!text.includes('&')) return text
   return text.replace(/&(?:#x([0-9a-f]{1,6})|#(\d{1,7})|([a-z]{2,8}));?/gi, (written, hex, decimal, name) => {

@@ -1,26 +1,26 @@
 import type { Article } from './extract.ts'
 
-/** Put a language model behind it, and nothing else changes. What it throws is tried again, `Fatal` is not. */
+/** A language model can implement this without other changes. Errors are retried, except for `Fatal`. */
 export interface Summariser {
   summarise(article: Article, signal: AbortSignal): Promise<string>
 }
 
 const SENTENCES_MAX = 3
 const LENGTH_MAX = { ja: 160, other: 360 }
-/** Beyond that, a text repeats itself; and the time to read it stays short. */
+/** Further sentences add little, and the limit keeps the running time short. */
 const SENTENCES_READ = 400
-/** They are in every text, and say nothing of what it is about. */
+/** These words are in every text and say nothing about its subject. */
 const STOP_WORDS = new Set(
   `a about after all also an and are as at be been but by can could do does for from had has have he her his how i if in into is it its just
   more most no not of on one only or other our out over she so some such than that the their them then there these they this to up was we
   were what when which who will with would you your`.split(/\s+/),
 )
 const KANA_ONLY = /^[\p{Script=Hiragana}ー]+$/u
-/** A closing bracket belongs to what was said in it; ICU leaves an opening one with the sentence before. */
+/** A closing bracket belongs to the sentence inside it. ICU leaves an opening bracket with the sentence before. */
 const JAPANESE_SENTENCE = /[^。！？]+[。！？]*[」』）]*/g
 const JAPANESE = /[\p{Script=Hiragana}\p{Script=Katakana}]/gu
 
-/** The sentences whose words the text is about, in the order of the text. No network, no model: English and Japanese, and most others. */
+/** Chooses the sentences about the main words of the text, in order, without network or model, in most languages. */
 export const extractive: Summariser = {
   summarise: async (article) => summarise(article),
 }
@@ -37,7 +37,7 @@ export function summarise({ title, text, language }: Article): string {
     .map((sentence, index) => {
       const own = words[index] ?? []
       const sum = [...new Set(own)].reduce((total, word) => total + weigh(word), 0)
-      // By the root: neither the longest sentence wins by its length nor the shortest by a single word. The first ones tell what it is about.
+      // With the square root, neither long sentences nor single words win by length. Early sentences introduce the subject.
       return { sentence, index, score: (sum / Math.sqrt(own.length + 4)) * (1 + 0.4 / (index + 1)) }
     })
     .sort((one, other) => other.score - one.score)
@@ -61,7 +61,7 @@ function joined(ranked: { sentence: string; index: number }[], locale: 'ja' | 'o
   return `${cut.isWellFormed() ? cut : cut.slice(0, -1)}…`
 }
 
-/** What the page says of its language is often a template's; kana is not. */
+/** The declared language of a page often comes from a template; kana do not. */
 function localeOf(text: string, language: string): 'ja' | 'other' {
   const kana = text.slice(0, 5_000).match(JAPANESE)?.length ?? 0
   return kana > text.slice(0, 5_000).length / 20 || (kana > 0 && /^ja\b/i.test(language)) ? 'ja' : 'other'
@@ -89,7 +89,7 @@ function wordsOf(text: string, locale: 'ja' | 'other'): string[] {
   const found: string[] = []
   for (const { segment, isWordLike } of wordSegmenters[locale].segment(text)) {
     const word = segment.toLowerCase()
-    // Particles and endings are kana, what is spoken of mostly is not.
+    // Particles and endings are written in kana, subjects mostly are not.
     if (isWordLike === true && !STOP_WORDS.has(word) && !KANA_ONLY.test(word)) found.push(word)
   }
   return found

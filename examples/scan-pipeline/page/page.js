@@ -1,14 +1,14 @@
-/** A stream that was refused, and not broken off, is opened again after this. */
+/** A stream that was refused, rather than interrupted, is reopened after this time. */
 const RETRY_MS = 500
 
 const $ = (id) => document.getElementById(id)
 const stages = [...document.querySelectorAll('#stages > li')]
 const log = $('log')
 
-/** The job in the address: a reload, and a link that is passed on, show the same one. */
+/** The job in the address, so that a reload or a shared link shows the same job. */
 const jobInAddress = () => new URLSearchParams(location.search).get('job')
 
-/** What is shown now; another one takes its place when the address changes. */
+/** The shown job. It changes with the address. */
 let shown = null
 
 async function post(path, headers = {}) {
@@ -19,7 +19,7 @@ async function post(path, headers = {}) {
 
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
-/** Until it was heard. The key makes one scan of it, however often it was sent. */
+/** Retries until the server has answered. Because of the key, it is one scan. */
 async function submit() {
   const headers = { 'idempotency-key': crypto.randomUUID() }
   for (;;) {
@@ -42,7 +42,7 @@ class Follower {
     void this.open()
   }
 
-  /** With a token of its own each time: one lasts for minutes, a page for as long as it is open. */
+  /** Gets a new token each time: a token lasts for minutes, a page can be open for longer. */
   async open() {
     if (this.over) return
     try {
@@ -65,7 +65,7 @@ class Follower {
     })
     this.source.onerror = () => {
       tellLive('waiting', 'Waiting for the server')
-      // What broke off the browser opens again by itself, after the last event it has seen.
+      // The browser reopens an interrupted stream by itself, after the last event it has seen.
       if (this.source.readyState === EventSource.CLOSED) this.again()
     }
   }
@@ -77,7 +77,7 @@ class Follower {
     await this.open()
   }
 
-  /** Shown as it comes, with nothing sorted out here: what is missing or comes twice is counted, and there is none. */
+  /** Shows events as they arrive, unfiltered, and counts missing and repeated ones. There should be none. */
   take(event) {
     if (event.cursor <= this.cursor) repeated++
     else missing += event.cursor - this.cursor - 1
@@ -85,7 +85,7 @@ class Follower {
     show(event)
   }
 
-  /** Older events are not kept any more: the last one of each stage is what there is. */
+  /** Older events were deleted, so the stream sends only the last event of each stage. */
   reset({ cursor, stages: last }) {
     clear()
     for (const event of Object.values(last).sort((one, other) => one.cursor - other.cursor)) show(event)
