@@ -27,7 +27,7 @@ afterAll(async () => {
 const SIZE = 8 * 1024 * 1024
 const CUT_AT = 3 * 1024 * 1024
 
-/** A folder of its own with a file in it. */
+/** A new folder with one file in it. */
 function folderWith(name: string, content: Buffer | string): string {
   const folder = join(plane.folder, `files-${randomBytes(4).toString('hex')}`)
   mkdirSync(folder)
@@ -35,7 +35,7 @@ function folderWith(name: string, content: Buffer | string): string {
   return folder
 }
 
-/** A worker's own, which none of its handlers is to see; but its language is. */
+/** The worker's variables. No handler may see them, except for its language. */
 const WITHHELD = { ICHIDO_TOKEN: 'x', DATABASE_URL: 'x', REDIS_URL: 'x', SLURM_JWT: 'x', APP: 'x', LC_ALL: 'C.UTF-8' }
 
 const HEAD = `
@@ -44,7 +44,7 @@ client = ichido.Client(os.environ['URL'])
 os.chdir(os.environ['FOLDER'])`
 
 describe.concurrent('files', () => {
-  test('go to a job and come back through a proxy that loses each answer once', async () => {
+  test('files reach a job and come back although each answer is lost once', async () => {
     const proxy = await openDroppingProxy(plane.urls[0] ?? '')
     const folder = folderWith('in.bin', randomBytes(100_000))
     writeFileSync(join(folder, 'empty'), '')
@@ -87,7 +87,7 @@ except ichido.NotFound as error:
   test.each([
     ['up', "client.upload('large')", 'large'],
     ['down', "client.download(os.environ['ID'], 'back')", 'back'],
-  ] as const)('go on where they broke off: %s', async (way, call, result) => {
+  ] as const)('transfers continue after an interruption: %s', async (way, call, result) => {
     const content = randomBytes(SIZE)
     const folder = folderWith('large', content)
     const sent = `${HEAD}\nprint(json.dumps(client.upload('large', name='sent')['artifact_id']))`
@@ -99,15 +99,15 @@ except ichido.NotFound as error:
     const cut = new Set<Link>()
     let isOver: Promise<unknown> = Promise.resolve()
     proxy.rule = async ({ direction, data, link }: Chunk) => {
-      // What was read of a connection before it was cut comes here, too.
+      // Data that the proxy had read before the cut also arrives here.
       if (cut.has(link)) return 'hold'
-      // What is still on its way through the last connection arrives before the next one asks how far it has got.
+      // The data of the last connection must arrive before the next connection asks for the offset.
       await isOver
       if (direction !== way) return 'pass'
       passed += data.length
       if (passed < CUT_AT * (cut.size + 1) || cut.size === 2) return 'pass'
       cut.add(link)
-      // What has passed arrives at the server, which then sees the end of it.
+      // The passed data arrives at the server, which then sees the end of the connection.
       const server = link.vanish()
       isOver = once(server, 'close')
       server.end()
@@ -116,14 +116,14 @@ except ichido.NotFound as error:
     await script(python, `${HEAD}\n${call}`, { URL: url, FOLDER: folder, ID: id })
     await proxy.close()
     expect(cut.size).toBe(2)
-    // From the beginning each time it would have been 3 + 3 + 8 MiB.
+    // Without resuming it would have been 3 + 3 + 8 MiB.
     expect(passed).toBeLessThan(SIZE + CUT_AT)
     expect(passed).toBeGreaterThan(SIZE)
     if (way === 'down') expect(readFileSync(join(folder, result)).equals(content)).toBe(true)
     expect(readdirSync(folder).filter((name) => name.startsWith('.'))).toEqual([])
   })
 
-  test('what an earlier call left of other content under the name does not stay in the way', async () => {
+  test('an unfinished upload of other content does not block a new one of the same name', async () => {
     const folder = folderWith('new', randomBytes(50_000))
     const base = plane.urls[0] ?? ''
     const url = `${base}/v1/artifacts?name=new&size_bytes=50000`
@@ -140,7 +140,7 @@ print(json.dumps(sent['artifact_id']))`
     expect(id).toBe(left)
   })
 
-  test('on the command line, with the log', async () => {
+  test('the command line transfers files, and shows the log', async () => {
     const env = { ICHIDO_URL: plane.urls[0] ?? '' }
     const { queue, worker } = await enlist(python, plane, ['talk'])
     const folder = folderWith('in.txt', 'input')
@@ -163,7 +163,7 @@ print(json.dumps(sent['artifact_id']))`
     await stopped(worker)
   })
 
-  test('a run has a fresh folder with its inputs, which goes with it; what it leaves in outputs is kept', async () => {
+  test('a run has a temporary folder with its inputs, and its outputs are stored', async () => {
     const proxy = await openDroppingProxy(plane.urls[0] ?? '')
     const { queue, worker, options } = await enlist(python, plane, ['folder'], { url: proxy.url, concurrency: 4 })
     const folder = folderWith('in.txt', 'input')
@@ -192,7 +192,7 @@ for job in bad:
       ['LookupError', []],
       ['INVALID_PAYLOAD', []],
     ])
-    // The answers to some results were lost: their folders are there until they are heard.
+    // Some answers to results were lost. The folders of those runs exist until the retry is answered.
     const left = () => expect(results.filter((result) => existsSync(result.folder))).toEqual([])
     await vi.waitFor(left, WITHIN)
     await stopped(worker)
@@ -200,7 +200,7 @@ for job in bad:
     expect(existsSync(`${options.tokenFile}.runs`)).toBe(false)
   })
 
-  test('what a handler puts in the place of its files fails the run for good, by its name', async () => {
+  test("links and pipes in the place of a handler's files fail the run for good", async () => {
     const { queue, worker } = await enlist(python, plane, ['trick', 'surroundings'], { concurrency: 4, env: WITHHELD })
     const tricks = {
       'outputs is not a folder of its own': 'rmdir outputs && ln -s /etc outputs',
@@ -230,7 +230,7 @@ print(json.dumps(ichido._INHERITED))`
     await stopped(worker)
   })
 
-  /** A worker whose files meet with this, and how often they did. */
+  /** A worker whose file transfers get this answer, and the number of those answers. */
   async function meeting(call: RegExp, answer: (n: number) => Answer | undefined) {
     let met = 0
     const url = plane.urls[0] ?? ''
@@ -250,13 +250,13 @@ print(json.dumps(ichido._INHERITED))`
   test.each([
     [503, 'ARTIFACTS_OFF'],
     [500, 'INTERNAL'],
-  ])('outputs that the control plane is unable to take fail the run: %d %s', async (status, code) => {
+  ])('outputs that the control plane cannot store fail the run: %d %s', async (status, code) => {
     const { submit, met, worker, proxy } = await meeting(UP, () => ({ status, code }))
     const id = await submit({ outputs: ['out.txt'] })
     const message = 'The control plane did not accept outputs/out.txt: Not now'
     expect(await plane.jobIn(id, 'FAILED')).toMatchObject({ error: { code, message } })
     expect(met()).toBe(6)
-    // It has failed already, with something else.
+    // This run has already failed with another error.
     const failed = await submit({ outputs: ['out.txt'], fail: true })
     expect(await plane.jobIn(failed, 'FAILED')).toMatchObject({ error: { code: 'LookupError' } })
     const { stderr } = await stopped(worker)
@@ -269,7 +269,7 @@ print(json.dumps(ichido._INHERITED))`
     [{ status: 503, code: 'UNAVAILABLE' }],
     [{ status: 429, code: 'RATE_LIMITED' }],
     [{ status: 401, code: 'UNAUTHENTICATED' }],
-  ])('outputs are sent through an outage, however often they are tried: %j', async (answer) => {
+  ])('outputs are retried throughout an outage: %j', async (answer) => {
     const { submit, met, worker, proxy } = await meeting(UP, (n) => (n <= 10 ? answer : undefined))
     await plane.jobIn(await submit({ outputs: ['out.txt'] }), 'SUCCEEDED')
     expect(met()).toBeGreaterThan(10)
@@ -280,7 +280,7 @@ print(json.dumps(ichido._INHERITED))`
   test.each([
     [{ status: 502 }, 'HTTP_502'],
     [{ status: 500, code: 'INTERNAL' }, 'INTERNAL'],
-  ])('inputs that cannot be had fail the run: %j', async (answer, code) => {
+  ])('inputs that cannot be fetched fail the run: %j', async (answer, code) => {
     const { submit, met, worker, proxy } = await meeting(DOWN, () => answer)
     const id = await submit({ outputs: [] }, ['in.txt'])
     const message = expect.stringContaining('in.txt could not be fetched')
@@ -293,7 +293,7 @@ print(json.dumps(ichido._INHERITED))`
   test.each([
     ['inputs', DOWN],
     ['outputs', UP],
-  ])('canceled or shut down, it does not wait for %s', async (_, call) => {
+  ])('a canceled or stopping worker does not wait for %s', async (_, call) => {
     const { submit, met, worker, proxy } = await meeting(call, () => ({ status: 502, retryAfter: 300 }))
     const metTimes = (times: number) => vi.waitFor(() => expect(met()).toBe(times), WITHIN)
     const canceled = await submit({ outputs: ['out.txt'] }, ['in.txt'])

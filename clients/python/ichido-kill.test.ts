@@ -31,7 +31,7 @@ afterAll(async () => {
   await killAll()
 })
 
-/** Workers that are killed and stopped at random, and one in the place of each that is gone. */
+/** Workers that are killed and stopped at random. A new worker replaces each one that is gone. */
 class Crew {
   readonly ledger: string
   readonly #plane: Plane
@@ -59,7 +59,7 @@ class Crew {
     })
   }
 
-  /** Hits one that is at work, as soon as there is one; a stopped worker goes on while others are hit. */
+  /** Hits a busy worker as soon as there is one. A stopped worker is continued while others are hit. */
   async strike(blow: number): Promise<void> {
     const i = await vi.waitFor(() => this.#anyBusy(), { timeout: 30_000, interval: 20 })
     const worker = this.#workers[i]
@@ -98,7 +98,7 @@ class Crew {
   }
 }
 
-/** When each attempt was first and last seen at work, in the order of the attempts. */
+/** The first and last sign of work of each attempt, in the order of the attempts. */
 function spans(notes: readonly Note[]): Map<string, { attempt: number; first: number; last: number }[]> {
   const jobs = new Map<string, Map<number, { attempt: number; first: number; last: number }>>()
   for (const { job, attempt, at } of notes) {
@@ -121,7 +121,7 @@ function overlaps(notes: readonly Note[]): unknown[] {
   )
 }
 
-/** Every fourth one comes first and lasts longer than a worker may be silent: unless it is killed in time, it is seen. */
+/** Every fourth job comes first and takes longer than a worker may be silent, so that a missing kill is noticed. */
 function requestOf(n: number): SubmitRequest {
   const long = n % 4 === 0
   const seconds = long ? 2 * (LEASE_SECONDS + CONTINUATION_SECONDS) : 0.3 + Math.random()
@@ -149,7 +149,7 @@ async function endsOf(plane: Plane, ids: readonly string[]): Promise<JobDetail[]
 }
 
 test.each<Engine>([...ENGINES])(
-  'workers are killed, and stopped beyond their lease: each job is done once, no two attempts at the same time (%s)',
+  'despite kills and stops each job is done once, by one attempt at a time (%s)',
   async (engine) => {
     const plane = await startPlane(engine)
     const crew = new Crew(plane)
@@ -176,7 +176,7 @@ test.each<Engine>([...ENGINES])(
       )
       expect(events.filter(({ data }) => data.state === 'SUCCEEDED')).toHaveLength(1)
     }
-    // The blows have hit something: else nothing was shown.
+    // The blows have hit running jobs. Otherwise the test shows nothing.
     expect(jobs.some(({ runs }) => runs.length > 1)).toBe(true)
     await plane.stop()
   },

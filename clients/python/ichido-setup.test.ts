@@ -19,10 +19,10 @@ afterAll(async () => {
   await killAll()
 })
 
-describe.concurrent('who it is', () => {
-  test('it is kept in a file for its owner only, and renewed', async () => {
+describe.concurrent('the identity of a worker', () => {
+  test('its token is stored in a file for its owner only, and renewed', async () => {
     const registered = await plane.call<Kept>('POST', '/v1/workers/register', { enroll_token: await plane.enroll() })
-    // A worker token that it knows nothing of: how long it still works it learns by renewing it.
+    // The worker does not know when this token expires, and learns that by renewing it.
     const { worker, options } = await enlist(python, plane, ['tick'], { enroll: registered.worker_token })
     await vi.waitFor(() => {
       expect(kept(options.tokenFile).worker_token).toMatch(/^ichido_worker_/)
@@ -32,7 +32,7 @@ describe.concurrent('who it is', () => {
     expect((await stopped(worker)).code).toBe(0)
   })
 
-  test('it is called what it was enrolled as, unless it says otherwise', async () => {
+  test('its name is the one that it was enrolled under, unless it sets another', async () => {
     const nameOf = async (changes: { name?: string }) => {
       const token = await plane.call<EnrollTokenShape>('POST', '/v1/workers/enroll-tokens', { label: 'lab pc' })
       const { worker, options } = await enlist(python, plane, ['tick'], { enroll: token.enroll_token, ...changes })
@@ -43,7 +43,7 @@ describe.concurrent('who it is', () => {
     expect([await nameOf({}), await nameOf({ name: 'own' })]).toEqual(['lab pc', 'own'])
   })
 
-  test('a new enroll token leaves it who it was; revoked, it ends', async () => {
+  test('a new enroll token does not change its identity, and a revoked worker ends', async () => {
     const { worker, options, queue } = await enlist(python, plane, ['wait'])
     await vi.waitFor(() => expect(kept(options.tokenFile).worker_id).toBeDefined(), WITHIN)
     const before = kept(options.tokenFile)
@@ -69,7 +69,7 @@ describe.concurrent('who it is', () => {
   })
 })
 
-test('over TLS, by an authority that it was told of', async () => {
+test('TLS works with an authority that the worker was given', async () => {
   const folder = mkdtempSync(join(plane.folder, 'tls-'))
   const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
   const { cert, key } = selfSigned()
@@ -88,14 +88,14 @@ except ichido.Unreachable as error:
   expect(await script(python, code, { URL: url })).toEqual([refused])
   const env = { URL: url, SSL_CERT_FILE: certFile }
   expect(await script(python, code, env)).toEqual(['PENDING'])
-  // Trusted, but of another name: there is nothing that this would help with.
+  // The certificate is trusted but for another name, so the advice would not help.
   const elsewhere = { ...env, URL: node.url }
   expect(await script(python, code, elsewhere)).toEqual([[false, expect.not.stringContaining(ADVICE)]])
 
   const enroll = JSON.parse((await ichido(['workers', 'enroll', 'tls', '--queue', 'tls', '--json'], trusting)).stdout)
   const [ledger, tokenFile] = [join(folder, 'ledger'), join(folder, 'token.json')]
   const options = { url, queue: 'tls', enroll: enroll.enroll_token, tokenFile, ledger, handlers: ['talk'], env }
-  // Nothing of this passes by itself, and whoever started it is still there.
+  // This error does not go away by itself, and the user is still there to see it.
   const { code: status, stderr } = await startWorker(python, { ...options, env: {} }).ended
   expect([status, stderr]).toEqual([1, expect.stringContaining(ADVICE)])
   const worker = startWorker(python, options)
@@ -104,7 +104,7 @@ client = ichido.Client(os.environ['URL'])
 print(json.dumps(client.result(client.submit('talk', 1, queue='tls').id)['attempt']))`
   expect(await script(python, work, env)).toEqual([1])
 
-  // Once it works, a certificate that is not trusted is an outage.
+  // Once the worker has connected, an untrusted certificate is treated as an outage.
   const served = { DATA_DIR: join(folder, 'data'), TLS_KEY_FILE: keyFile, PORT: new URL(url).port }
   await node.stop()
   const other = selfSigned()
@@ -117,7 +117,7 @@ print(json.dumps(client.result(client.submit('talk', 1, queue='tls').id)['attemp
   await strange.stop()
   const back = await serve({ ...served, TLS_CERT_FILE: certFile })
   expect(await script(python, work, env)).toEqual([1])
-  // It waits for work in a call that is called off.
+  // The worker waits in a poll, which is aborted.
   expect((await stopped(worker)).code).toBe(0)
   await back.stop()
 })

@@ -18,8 +18,8 @@ afterAll(async () => {
 
 const told = (worker: PythonWorker, line: string) => vi.waitFor(() => expect(worker.said()).toContain(line), WITHIN)
 
-describe.concurrent('what a worker says on stderr', () => {
-  test('who it is, each run with how it ended, and that it stops', async () => {
+describe.concurrent('the messages of a worker on stderr', () => {
+  test('a worker logs its identity, each run with its outcome, and its stop', async () => {
     const { queue, worker, options } = await enlist(python, plane, ['talk', 'fail', 'wait'])
     const submit = (kind: string, payload: unknown) => plane.submit({ kind, queue, payload, max_attempts: 1 })
     const good = await submit('talk', 1)
@@ -53,7 +53,7 @@ describe.concurrent('what a worker says on stderr', () => {
     ])
   })
 
-  test('that the control plane is out of reach and that it answers again, once each', async () => {
+  test('an outage of the control plane and its end are logged once each', async () => {
     const { proxy, url } = await TcpProxy.before(plane.urls[0] ?? '')
     const { queue, worker, notes } = await enlist(python, plane, ['wait'], { url, concurrency: 2 })
     const times = { lease_ttl_seconds: 1, continuation_seconds: 3 }
@@ -61,7 +61,7 @@ describe.concurrent('what a worker says on stderr', () => {
     await firstNote(notes)
     proxy.rule = () => 'cut'
     proxy.cutAll()
-    // Until then heartbeats and the poll for more have both failed several times.
+    // By this time heartbeats and polls have both failed several times.
     await told(worker, 'failed with CONTINUATION_LOST: No heartbeat was confirmed in time')
     proxy.rule = () => 'pass'
     await told(worker, 'the control plane answers again')
@@ -72,7 +72,7 @@ describe.concurrent('what a worker says on stderr', () => {
     await proxy.close()
   })
 
-  test('a program that has logging of its own decides by itself where it goes', async () => {
+  test('a program with its own logging setup decides where the messages go', async () => {
     const code = `
 import io, logging, threading
 said = io.StringIO()

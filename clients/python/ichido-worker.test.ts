@@ -21,7 +21,7 @@ afterAll(async () => {
   await killAll()
 })
 
-// Most of their time they wait.
+// The tests run concurrently, because they mostly wait.
 describe.concurrent.each(ENGINES)('on %s', (engine) => {
   let plane: Plane
   beforeAll(() => {
@@ -34,7 +34,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
       text,
     ])
 
-  test('a proxy loses each answer once: every attempt stays 1', async () => {
+  test('a proxy loses each answer once, and every attempt stays 1', async () => {
     const proxy = await openDroppingProxy(plane.urls[0] ?? '')
     const { queue, worker, options } = await enlist(python, plane, ['talk'], { url: proxy.url, concurrency: 5 })
     const ids = await Promise.all(
@@ -74,7 +74,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   const perLease = (verb: string) => `/v1/leases/…/${verb}`
   const workersSeen = async () => (await plane.call<Page<WorkerShape>>('GET', '/v1/workers')).data
 
-  test('a token that is not known for a moment costs nothing of what a run says', async () => {
+  test('a token that is unknown for a moment loses no output of a run', async () => {
     const refused = new Map([
       ['logs', 3],
       ['events', 3],
@@ -99,7 +99,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     proxy.close()
   })
 
-  test('what a handler is told, and how it can fail', async () => {
+  test('a handler gets its payload and job, and can fail in several ways', async () => {
     const { queue, worker } = await enlist(python, plane, ['talk', 'fail'], { concurrency: 3 })
     const talking = await plane.submit({ kind: 'talk', queue, payload: 'x' })
     const failing = ['fatal', 'error', 'exit', 'signal', 'not json', 'too large', 1.5, null]
@@ -127,7 +127,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     await stopped(worker)
   })
 
-  test('what a handler says last that its run has cost takes the place of the estimate; what is no cost is refused', async () => {
+  test('the last reported cost replaces the estimate, and an invalid cost is refused', async () => {
     const { queue, worker } = await enlist(python, plane, ['spend'])
     const submit = (payload: string, estimated_cost: number) =>
       plane.submit({ kind: 'spend', queue, payload, estimated_cost, max_attempts: 1 })
@@ -144,10 +144,10 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     await stopped(worker)
   })
 
-  test('told to stop it, with the reason: canceled, out of time, shut down', async () => {
+  test('a handler is stopped with the reason: canceled, timeout or shutdown', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['wait'], { concurrency: 3 })
     const submit = (changes: object) => plane.submit({ kind: 'wait', queue, lease_ttl_seconds: 2, ...changes })
-    // No heartbeat comes in time to tell it.
+    // Heartbeats are too rare to deliver the cancel request in time.
     const canceled = await submit({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
     const late = await submit({ timeout_seconds: 1, max_attempts: 1 })
     const shutDown = await submit({})
@@ -168,7 +168,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     await gone(...notes().map(({ pid }) => pid))
   })
 
-  test('shut down, it lets what runs come to its end first', async () => {
+  test('a stopping worker lets its runs finish first', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['tick'], { drainSeconds: 30 })
     const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 } })
     const next = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 } })
@@ -179,7 +179,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
   })
 })
 
-describe.concurrent('its processes', () => {
+describe.concurrent('the processes of a worker', () => {
   let plane: Plane
   beforeAll(() => {
     plane = planes.on('sqlite')
@@ -198,18 +198,18 @@ describe.concurrent('its processes', () => {
     return job.runs.map(({ state, error }) => [state, error?.code])
   }
 
-  /** Nobody would hand the job on by itself while a test waits. */
+  /** The leader does not retry the job while a test waits. */
   const LONG = { lease_ttl_seconds: 3600, continuation_seconds: 3600 }
   const DIED = [
     ['FAILED', 'AGENT_DIED'],
     ['SUCCEEDED', undefined],
   ]
 
-  test('a worker that is killed takes its handler along, and what that has started; back again, it says so', async () => {
+  test('a killed worker takes its handlers along, and reports them after a restart', async () => {
     const { worker, id, pids, options } = await hanging('hang', LONG)
     worker.kill('SIGKILL')
     await gone(...pids)
-    // It is the same worker again, by its file alone.
+    // The token file alone makes it the same worker again.
     const { enroll: _, ...again } = options
     const next = startWorker(python, again)
     const job = await plane.jobIn(id, 'SUCCEEDED')
@@ -220,7 +220,7 @@ describe.concurrent('its processes', () => {
     expect(existsSync(`${options.tokenFile}.runs`)).toBe(false)
   })
 
-  test('killed with its supervisor, it first ends what the handler had started', async () => {
+  test("after a kill with its supervisor, a worker first kills the handler's processes", async () => {
     const { worker, id, pids, options } = await hanging('hang', LONG)
     const [supervisor = 0] = childrenOf(worker.pid)
     process.kill(supervisor, 'SIGSTOP')
@@ -233,16 +233,16 @@ describe.concurrent('its processes', () => {
     await stopped(next)
   })
 
-  test('of what lives nobody says that it died: two processes of one worker', async () => {
+  test('a second process of a worker does not report a live run as dead', async () => {
     const { worker, id, pids, options } = await hanging('hang', LONG)
     const { enroll: _, ...again } = options
     const second = startWorker(python, again)
     await vi.waitFor(() => expect(second.said()).toContain(' takes '), WITHIN)
-    // Not while its supervisor lives, either: that does not come to ending its handlers.
+    // A live supervisor counts, too, because it has not yet ended its handlers.
     const [supervisor = 0] = childrenOf(worker.pid)
     process.kill(supervisor, 'SIGSTOP')
     worker.kill('SIGKILL')
-    // By then it has looked several times.
+    // By this time the second process has checked several times.
     await plane.jobIn(await plane.submit({ kind: 'hang', queue: options.queue }), 'SUCCEEDED')
     expect(attempts(await plane.job(id))).toEqual([['RUNNING', undefined]])
     process.kill(supervisor, 'SIGCONT')
@@ -251,11 +251,11 @@ describe.concurrent('its processes', () => {
     await stopped(second)
   })
 
-  test.each(['hang', 'busy'] as const)('one that is stopped does not keep its handler running: %s', async (kind) => {
+  test.each(['hang', 'busy'] as const)('a stopped worker does not keep its handler running: %s', async (kind) => {
     const { worker, id, pids } = await hanging(kind)
     worker.kill('SIGSTOP')
     await gone(...pids)
-    // Nobody else has it yet: the control plane waits longer than the handler lives.
+    // No other worker has the job yet: the control plane waits longer than the handler lives.
     expect((await plane.job(id)).runs).toHaveLength(1)
     await vi.waitFor(async () => expect((await plane.job(id)).runs).toHaveLength(2), WITHIN)
     if (kind === 'hang') {
@@ -268,7 +268,7 @@ describe.concurrent('its processes', () => {
     } else worker.kill('SIGKILL')
   })
 
-  test('one that is stopped for a moment goes on as if nothing had been', async () => {
+  test('a worker that is stopped for a moment continues its run', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['tick'])
     const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 4 }, ...POLICY, continuation_seconds: 20 })
     await firstNote(notes)
@@ -281,7 +281,7 @@ describe.concurrent('its processes', () => {
     await stopped(worker)
   })
 
-  test('what a handler came to while its worker was stopped is not lost', async () => {
+  test('the outcome of a handler is not lost while its worker is stopped', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['tick'])
     const id = await plane.submit({ kind: 'tick', queue, payload: { seconds: 1 }, ...POLICY, continuation_seconds: 20 })
     const { pid } = await firstNote(notes)
@@ -292,7 +292,7 @@ describe.concurrent('its processes', () => {
     await stopped(worker)
   })
 
-  test('cut off from the control plane, it stops by itself, and says so when it can', async () => {
+  test('a worker that is cut off stops its run, and reports that later', async () => {
     const { proxy, url } = await TcpProxy.before(plane.urls[0] ?? '')
     const { queue, worker, notes } = await enlist(python, plane, ['wait'], { url })
     const times = { lease_ttl_seconds: 30, continuation_seconds: 4 }
@@ -307,7 +307,7 @@ describe.concurrent('its processes', () => {
     await proxy.close()
   })
 
-  test('without its supervisor it gives back what it has, and ends', async () => {
+  test('without its supervisor a worker releases its runs and ends', async () => {
     const { queue, worker, notes } = await enlist(python, plane, ['wait'])
     const id = await plane.submit({ kind: 'wait', queue, ...POLICY, max_attempts: 1 })
     const { pid } = await firstNote(notes)
@@ -318,7 +318,7 @@ describe.concurrent('its processes', () => {
     expect(code).toBe(1)
     expect(stderr).toContain('The supervisor process has ended')
     await gone(pid, supervisor)
-    // ORPHANED: its poll that was under way got the next run too, and gave that back as well.
+    // ORPHANED means that a running poll got the next run, too, and released it.
     const ends = [
       ['FAILED', 'RELEASED'],
       [expect.stringMatching(/^(PENDING|ORPHANED)$/), undefined],

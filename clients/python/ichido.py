@@ -64,7 +64,7 @@ log = logging.getLogger('ichido')
 
 
 def _speak_up() -> None:
-    """Where a program has set up no logging of its own, what is to be said goes to stderr."""
+    """If the program has not set up logging, messages go to stderr."""
     if log.hasHandlers():
         return
     stderr = logging.StreamHandler()
@@ -78,19 +78,19 @@ class _Plain(logging.Formatter):
         return _for_terminal(super().format(record))
 
 
-#: What a terminal obeys instead of showing it: control characters, and marks that turn the direction of text around.
+#: Characters that a terminal obeys instead of showing: control characters, and marks that change the text direction.
 _OBEYED = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]')
 
 
 def _for_terminal(text: Any) -> str:
-    """What workers and users wrote, as a terminal may be given it."""
+    """Makes text of workers and users safe for a terminal."""
     return _OBEYED.sub(' ', str(text))
 
 
 T = TypeVar('T')
 
 DEFAULT_URL = 'http://127.0.0.1:8001'
-#: A long poll: waiting costs next to nothing, and proxies that cut idle connections are not there yet.
+#: A long poll: waiting costs almost nothing, and this is shorter than the idle timeout of proxies.
 WAIT_SECONDS = 20.0
 CALL_SECONDS = 30.0
 RETRY_FIRST_SECONDS = 1.0
@@ -104,7 +104,7 @@ RETRY_JITTER = 0.1
 class IchidoError(Exception):
     """The base class of all errors. `retryable`: the same call may succeed later."""
 
-    #: Of the answer; 0 when there was none.
+    #: The HTTP status of the answer; 0 if there was none.
     status: int = 0
 
     def __init__(
@@ -195,7 +195,7 @@ def _without_credentials(url: str) -> str:
 
 
 def _token_in(url: str) -> Optional[str]:
-    """The token that a URL has as its password: https://ci:TOKEN@host"""
+    """The token that a URL contains as its password: https://ci:TOKEN@host"""
     return urllib.parse.urlsplit(url).password or None
 
 
@@ -213,7 +213,7 @@ class _Http:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ('http', 'https') or not parts.hostname:
             raise ValueError(f'{_without_credentials(url)!r} is not an http or https address')
-        #: To be shown to people, so without the token that may be in it.
+        #: Shown to users, so it omits the token that the URL may contain.
         self._address = _without_credentials(url)
         if parts.scheme == 'http' and not insecure and not _is_loopback(parts.hostname):
             raise ValueError(
@@ -224,10 +224,10 @@ class _Http:
         self._port = parts.port
         self._path = parts.path.rstrip('/')
         self._token = token
-        #: Told of each call how it went, but not of those that were called off.
+        #: Called with the outcome of each call, except for aborted calls.
         self._heard = heard
         self._tls = ssl.create_default_context() if self._secure else None
-        #: Whether a certificate that is not trusted is an outage: it was, once, and may have expired for a minute.
+        #: Whether an untrusted certificate is an outage: it was trusted before, and may have expired for a minute.
         self.certificates_pass = False
         self._idle: List[http.client.HTTPConnection] = []
         self._busy: List[http.client.HTTPConnection] = []
@@ -244,9 +244,9 @@ class _Http:
         headers: Mapping[str, str] = {},
         into: Optional[Callable[[http.client.HTTPResponse], None]] = None,
     ) -> Tuple[Any, http.client.HTTPMessage]:
-        """The JSON of the answer (None for 204) and its headers; anything but a 2xx is raised.
+        """Returns the JSON of the answer (None for 204) and its headers; raises for any status but 2xx.
 
-        A body may be a part of a file. What is no JSON is left to `into`, which reads it while it comes.
+        A body may be a part of a file. Content other than JSON goes to `into`, which reads it while it arrives.
         """
         all_headers = {'Accept': 'application/json', **headers}
         payload: Union[None, bytes, _Part] = None
@@ -269,13 +269,13 @@ class _Http:
         return answer
 
     def abort(self) -> None:
-        """Ends what is under way, and everything that comes after it."""
+        """Aborts the running calls and all later ones."""
         self._aborted = True
         for connection in list(self._busy):
             sock = connection.sock
             if sock is not None:
                 with contextlib.suppress(OSError):
-                    # Not TLS's own, which would take itself away from under the thread that reads.
+                    # TLS's own shutdown would remove the TLS object while another thread reads from it.
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -310,7 +310,7 @@ class _Http:
                 connection.connect()
             if self._aborted:
                 raise ConnectionAbortedError('called off')
-            # Who is sent too much may stop listening, and still says why.
+            # A server that gets too much data may stop reading, but still sends its answer.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body=payload, headers=headers)
             response = connection.getresponse()
@@ -333,7 +333,7 @@ class _Http:
             with contextlib.suppress(IndexError):
                 connection = self._idle.pop()
                 if connection.sock is None or _readable(connection.sock):
-                    # Closed from the other side meanwhile.
+                    # The server has closed the idle connection.
                     connection.close()
                     continue
                 connection.timeout = timeout
@@ -344,7 +344,7 @@ class _Http:
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
 
 
-#: What OpenSSL calls a certificate whose issuer, or which itself, nobody has said to trust.
+#: OpenSSL's error numbers for a certificate from an unknown issuer, or one that is self-signed.
 _UNKNOWN_AUTHORITY = frozenset((2, 18, 19, 20, 21))
 
 
@@ -369,7 +369,7 @@ def _read_answer(status: int, headers: http.client.HTTPMessage, raw: bytes) -> A
         return answer
     if isinstance(answer, dict) and isinstance(answer.get('error'), dict):
         raise _refusal(status, answer['error'], _retry_after(headers))
-    # A proxy, or somebody else's server.
+    # The answer comes from a proxy or another server.
     message = raw[:200].decode(errors='replace')
     if status in (408, 429) or status >= 500 or status < 300:
         raise Unreachable(f'HTTP_{status}', message, retryable=True, retry_after=_retry_after(headers))
@@ -398,7 +398,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _pause(failures: int, error: Optional[IchidoError] = None) -> float:
-    """How long to wait after so many failures in a row."""
+    """The pause after this many failures in a row."""
     if error is not None and error.retry_after is not None:
         return error.retry_after * random.uniform(1, 1 + RETRY_JITTER)
     seconds = min(RETRY_MAX_SECONDS, RETRY_FIRST_SECONDS * 2.0 ** min(failures, 10))
@@ -409,28 +409,28 @@ def _pause(failures: int, error: Optional[IchidoError] = None) -> float:
 
 _BYTES = 'application/octet-stream'
 _BLOCK_BYTES = 256 * 1024
-#: The last byte of a large file is answered when it is on the server's disk.
+#: The server answers the last byte of a large file when the file is on its disk.
 _FILE_SECONDS = 300.0
-#: What is sent in vain at most when the server is elsewhere. It keeps up to 1,000 parts; one that breaks off leaves two.
+#: The most that is sent in vain when a call fails. The server keeps up to 1,000 parts, and an interrupted part leaves two.
 _PART_BYTES = 4 * 1024 * 1024
 _PARTS_MAX = 500
 
 
 @contextlib.contextmanager
 def _local(path: Path) -> Iterator[None]:
-    """What a disk refuses is not the network's doing, and is not tried again."""
+    """Turns a disk error into one that is not retried like a network error."""
     try:
         yield
     except OSError as error:
         raise IchidoError('FILE_ERROR', f'{path}: {error.strerror or error}') from error
 
 
-#: Opens a file in a way of its own, as `open` takes it.
+#: A custom opener, as `open` takes it.
 _Opener = Optional[Callable[[str, int], int]]
 
 
 def _described(path: Path, name: Optional[str] = None, opener: _Opener = None) -> Dict[str, Any]:
-    """A file as a job lists it."""
+    """The description of a file in a job's list."""
     digest, size = hashlib.sha256(), 0
     with _local(path), open(path, 'rb', opener=opener) as file:
         for block in iter(lambda: file.read(_BLOCK_BYTES), b''):
@@ -440,7 +440,7 @@ def _described(path: Path, name: Optional[str] = None, opener: _Opener = None) -
 
 
 class _Part:
-    """Bytes of a file, as a body that is read while it is sent. `look` is called meanwhile, and may call it off."""
+    """Bytes of a file as a body that is read while it is sent. It calls `look`, which may abort it."""
 
     def __init__(self, path: Path, start: int, size: int, look: Callable[[], None], opener: _Opener) -> None:
         self.size = size
@@ -463,7 +463,7 @@ class _Part:
 
 
 class _Upload:
-    """A file on its way to the server. `go` may be called again: it asks how much is there, and sends the rest."""
+    """An upload of a file. `go` may be called again: it asks for the offset and sends the rest."""
 
     def __init__(
         self,
@@ -493,16 +493,16 @@ class _Upload:
             except Refused as error:
                 if not resumed or error.details.get('field') != 'sha256':
                     raise
-                # What an earlier call had left there was no beginning of this file; now it is gone.
+                # The data of an earlier call was not the beginning of this file, and the server has removed it.
                 resumed, self.at = False, 0
                 continue
             if answer is None and (size == 0 or self.at != start + size):
-                # What was on its way when a connection broke may still be arriving.
+                # Data that was sent before a connection broke may still be arriving.
                 raise Unreachable('UNREACHABLE', f'{self._path} is not there yet as it was sent', retryable=True)
         return answer
 
     def _send(self, start: int, size: int) -> Optional[Dict[str, Any]]:
-        """The artifact when all of it is there; else `at` is where to go on."""
+        """Returns the artifact when it is complete; otherwise `at` is the next offset."""
         part = _Part(self._path, start, size, self._look, self._opener)
         place = {'Upload-Offset': str(start)}
         try:
@@ -519,7 +519,7 @@ class _Upload:
 
 
 class _Download:
-    """An artifact on its way into a file, which is there when all of it is. `go` may be called again: it goes on."""
+    """A download into a file, which appears when it is complete. `go` may be called again to continue."""
 
     def __init__(
         self, calls: _Http, artifact_id: str, path: Path, look: Callable[[], None] = lambda: None
@@ -600,7 +600,7 @@ class Submission:
     labels: Optional[Mapping[str, str]] = None
     estimated_cost: Optional[float] = None
     reservation_id: Optional[str] = None
-    #: What it waits for before a worker gets it: `[{'name': …}, …]`, sent by `upload`.
+    #: The artifacts that the job waits for: `[{'name': …}, …]`. `upload` sends them.
     artifacts: Optional[Sequence[Mapping[str, Any]]] = None
     upload_ttl_seconds: Optional[int] = None
     key_ttl_hours: Optional[float] = None
@@ -645,8 +645,8 @@ _BATCH_BYTES = 8 * 1024 * 1024
 class Client:
     """Submits jobs and follows them.
 
-    What may pass by itself (a broken connection, 408, 429, 5xx) is tried again for `patience` seconds, with growing
-    pauses. Without a url, ICHIDO_URL and ICHIDO_TOKEN are used. The url may carry the token: https://ci:TOKEN@host
+    Temporary failures (a broken connection, 408, 429, 5xx) are retried for `patience` seconds, with growing pauses.
+    Without a url, ICHIDO_URL and ICHIDO_TOKEN are used. The url may contain the token: https://ci:TOKEN@host
     """
 
     def __init__(
@@ -666,9 +666,9 @@ class Client:
         files: Sequence[Union[str, Path]] = (),
         **options: Any,
     ) -> Job:
-        """The options are the fields of `Submission`. Without a key of yours, one is made for this call.
+        """The options are the fields of `Submission`. Without a key, one is generated for this call.
 
-        The `files` are sent along: the job's run finds them under their names. No worker gets it before they are there.
+        The `files` are uploaded, too: the job's run finds them under their names. Workers get the job after that.
         """
         paths = {Path(file).name: Path(file) for file in files}
         if len(paths) < len(files):
@@ -791,7 +791,7 @@ class Client:
                 return call()
             except IchidoError as error:
                 if progress() > came_to:
-                    # Patience is for what does not go on at all.
+                    # Patience limits only the time without any progress.
                     until, failures, came_to = time.monotonic() + self._patience, 0, progress()
                 pause = _pause(failures, error)
                 unsure = isinstance(error, Unreachable) and not repeat
@@ -837,10 +837,10 @@ class Fatal(Exception):
 
 
 class Stopped(BaseException):
-    """Raised in a handler, wherever it is, when it has to end now: clean up and let it through.
+    """Raised in a handler, at any place, when it must end now: clean up and let it through.
 
     `reason` is CANCELED, TIMEOUT, STOPPED (the worker shuts down), LEASE_LOST or CONTINUATION_LOST. As with
-    KeyboardInterrupt, `except Exception` does not catch it. Who goes on all the same is killed.
+    KeyboardInterrupt, `except Exception` does not catch it. A handler that continues anyway is killed.
     """
 
     def __init__(self, reason: str) -> None:
@@ -850,7 +850,7 @@ class Stopped(BaseException):
 
 _EVENT_BYTES_MAX = 64 * 1024
 _OPEN_STAGES: Mapping[str, Mapping[str, int]] = {'progress': {'from': 0, 'to': 999_999}}
-#: A stage that a job does not declare may use these only.
+#: The range of seqs for a stage that the job does not declare.
 _UNDECLARED_STAGE: Mapping[str, int] = {'from': 0, 'to': 9}
 _COST_MAX = 1_000_000_000
 
@@ -866,23 +866,23 @@ class Run:
         self.kind: str = lease['kind']
         self.payload: Any = lease['payload']
         self.traceparent: Optional[str] = lease['traceparent']
-        #: What the attempts before this one last told as their progress, to go on from; None when there is nothing.
+        #: The last progress of earlier attempts, to continue from; None if there is none.
         self.last_progress: Any = lease['last_progress']
-        #: From 0, below the worker's concurrency, and no other run's at the same time.
+        #: A number from 0 to below the worker's concurrency. No other run has it at the same time.
         self.slot = slot
-        #: Set when `Stopped` is raised, for threads of the handler's own.
+        #: Set when `Stopped` is raised, for the handler's own threads.
         self.stopping = threading.Event()
         self._send = send
-        #: What the job declares, by name; None: one open stage, `progress`.
+        #: The stages that the job declares, by name; None means one open stage, `progress`.
         self._stages: Optional[Mapping[str, Mapping[str, int]]] = lease.get('stages')
         self._subs = itertools.count(1)
 
     def progress(self, data: Any) -> None:
-        """Publishes progress; the last one is `last_progress` of the next attempt."""
+        """Publishes progress. The next attempt finds the latest as `last_progress`."""
         self.publish('progress', self.next_seq('progress', next(self._subs)), data)
 
     def next_seq(self, stage: str, sub: int = 0) -> int:
-        """The seq of an event by its number inside its stage, from 0, for `publish`."""
+        """The seq of an event, from its number inside its stage, counted from 0, for `publish`."""
         stages = _OPEN_STAGES if self._stages is None else self._stages
         known = stages.get(stage, _UNDECLARED_STAGE)
         seq = known['from'] + sub
@@ -898,9 +898,9 @@ class Run:
         self._send({'event': {'stage': stage, 'seq': seq, 'data': data}})
 
     def cost(self, amount: float) -> None:
-        """Says what this run has cost, in the unit of the cost limits; the last one counts.
+        """Reports the cost of this run, in the unit of the cost limits. The last report counts.
 
-        When the run succeeds, that takes the place of the job's `estimated_cost`.
+        When the run succeeds, its cost replaces the job's `estimated_cost`.
         """
         if not 0 <= amount <= _COST_MAX:
             raise ValueError(f'cost must be a number from 0 to {_COST_MAX}, not {amount}')
@@ -915,7 +915,7 @@ Handler = Callable[[Run], Any]
 
 
 class _Mark(NamedTuple):
-    """An instant by several clocks: monotonic time stands still while a machine sleeps, and wall time can be set."""
+    """A time by several clocks: monotonic time stands still while a machine sleeps, and wall time can be set."""
 
     monotonic: float
     uptime: float
@@ -928,28 +928,28 @@ def _now() -> _Mark:
 
 
 def _elapsed(since: _Mark, until: Optional[_Mark] = None) -> float:
-    """The most that any of the clocks says has gone by."""
+    """The longest time that any of the clocks has measured."""
     return max(later - earlier for earlier, later in zip(since, until or _now()))
 
 
-#: The control plane waits for the whole continuation time before it hands a job on; by this part of it all is over.
+#: The control plane waits for the whole continuation time before it retries a job. The run ends after this part of it.
 CONTINUATION_PART = 0.8
-#: Of the time alone: when a handler is told, so that it can end by itself before it is killed.
+#: After this part of that time a handler is told, so that it can end before it is killed.
 TELL_PART = 0.9
-#: For a handler that was told to stop for another reason.
+#: The grace time of a handler that is stopped for another reason.
 GRACE_SECONDS = 10.0
-#: Nobody waits for a handler whose worker is dead, or whose run is somebody else's.
+#: The grace time if the worker is dead, or another worker has the run.
 SHORT_GRACE_SECONDS = 1.0
 
 
 def _alone_seconds(lease: Mapping[str, Any]) -> float:
-    """How long a run may go on after its last confirmed heartbeat was sent."""
-    # Without a continuation time nobody waits for this worker; its lease is all that it has.
+    """How long a run may continue after its last confirmed heartbeat was sent."""
+    # Without a continuation time the control plane does not wait, so the lease is the limit.
     return float(lease['continuation_seconds'] or lease['lease_ttl_seconds']) * CONTINUATION_PART
 
 
 class _Lines:
-    """JSON lines out of a stream."""
+    """Reads JSON lines from a stream."""
 
     def __init__(self) -> None:
         self._parts: List[bytes] = []
@@ -965,9 +965,9 @@ class _Lines:
 
 # ------------------------------------------------------------------------------------------------------- supervisor
 #
-# A worker is three sorts of processes. The worker itself talks to the server. The supervisor, forked first and with a
-# single thread, forks a process for each run and watches its clock: it goes on when the worker is stopped (SIGSTOP) and
-# hears when it is dead (the end of their socket). The handler runs in a process that can be killed with all it started.
+# A worker consists of three sorts of processes. The worker itself talks to the server. The supervisor, forked first and
+# with a single thread, forks a process for each run and watches its clock. It keeps running while the worker is stopped
+# (SIGSTOP), and notices its death (the end of their socket). A handler can be killed with everything it started.
 #
 #   worker ──orders, heartbeats──▶ supervisor ──fork, stop, kill──▶ handler ──output, events, outcome──▶ worker
 
@@ -990,12 +990,12 @@ class _Child:
 
 _TICK_SECONDS = 0.1
 _KILL_TICK_SECONDS = 0.01
-#: After SIGKILL nothing runs any more; what still shows after so many rounds is not collected by whoever should.
+#: After SIGKILL no process runs. A process that still shows after this many rounds is a zombie of another parent.
 _KILL_ROUNDS_MAX = 200
 
 
 class _Supervisor:
-    """The process beside a worker that begins, stops and kills its handlers."""
+    """The process beside a worker that starts, stops and kills its handlers."""
 
     def __init__(self, worker: socket.socket, handlers: Mapping[str, Handler]) -> None:
         self._worker = worker
@@ -1008,7 +1008,7 @@ class _Supervisor:
         self._pid = os.getpid()
 
     def run(self) -> None:
-        # A session of its own: what is sent to the worker's group, from a terminal or by hand, is not for it.
+        # The supervisor has its own session, so that signals to the worker's group do not reach it.
         os.setsid()
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
@@ -1053,7 +1053,7 @@ class _Supervisor:
         elif order['do'] == 'stop':
             self._stop(child, order['reason'], order['grace'])
         elif child.reason is None:
-            # Once it was told to stop its time runs: nothing gives it more.
+            # After a stop order the remaining time is fixed, and a heartbeat does not extend it.
             child.confirmed = _Mark(*order['confirmed'])
 
     def _begin(self, order: Dict[str, Any]) -> None:
@@ -1061,7 +1061,7 @@ class _Supervisor:
         lease = order['lease']
         confirmed, alone = _Mark(*order['confirmed']), _alone_seconds(lease)
         if _elapsed(confirmed) >= alone * TELL_PART:
-            # It took too long to come to this: the machine slept, or the worker was stopped.
+            # The order came too late: the machine slept, or the worker was stopped.
             self._tell(lease['lease_id'], status=None, reason='CONTINUATION_LOST')
         else:
             control_read, control = os.pipe()
@@ -1070,7 +1070,7 @@ class _Supervisor:
                 inherited = [self._worker.fileno(), control, *(child.control for child in self._children.values())]
                 _Handling(self._handlers, order, control_read, fds).run(self._pid, inherited)
             with contextlib.suppress(OSError):
-                # The handler does it too; whoever comes first, it is done before anybody could want to kill the group.
+                # The handler does this too. Whichever comes first, the group exists before anything can kill it.
                 os.setpgid(pid, pid)
             os.close(control_read)
             timeout = lease['timeout_seconds']
@@ -1094,7 +1094,7 @@ class _Supervisor:
         now = _now()
         for child in list(self._children.values()):
             if child.status is not None:
-                # A run is over when nothing of it lives any more: what the handler left behind goes with it.
+                # A run ends when none of its processes is left, so the handler's leftovers are killed with it.
                 child.rounds += 1
                 if _kill_all(child.pid, child.lease_id) or child.rounds > _KILL_ROUNDS_MAX:
                     self._conclude(child)
@@ -1129,12 +1129,12 @@ class _Supervisor:
             self._worker.sendall(json.dumps({'lease_id': lease_id, **notice}).encode() + b'\n')
 
 
-#: The variable by which a run's processes are found, even those that left their group.
+#: The variable that identifies a run's processes, even those that left their group.
 _MARKER = 'ICHIDO_LEASE_ID'
 
 
 def _kill_all(group: int, lease_id: str) -> bool:
-    """SIGKILL to all that belongs to a run; True when there was nobody left."""
+    """Sends SIGKILL to all processes of a run. True if there was none left."""
     found = False
     try:
         os.killpg(group, signal.SIGKILL)
@@ -1149,7 +1149,7 @@ def _kill_all(group: int, lease_id: str) -> bool:
 
 
 def _all_killed(lease_id: str) -> bool:
-    """Whether nothing that a run has started lives, after SIGKILL to all of it. Without /proc (macOS) nobody knows."""
+    """Kills all processes that a run has started. True if none is left; always False without /proc (macOS)."""
     for _ in range(_KILL_ROUNDS_MAX if os.path.isdir('/proc') else 0):
         found = _marked(lease_id)
         if not found:
@@ -1162,7 +1162,7 @@ def _all_killed(lease_id: str) -> bool:
 
 
 def _marked(lease_id: str) -> List[int]:
-    """Without /proc (macOS) there is the group only."""
+    """The processes of a run. Without /proc (macOS) only the group is known."""
     mark = f'{_MARKER}={lease_id}'.encode()
     found = []
     for pid in filter(str.isdigit, os.listdir('/proc') if os.path.isdir('/proc') else []):
@@ -1188,7 +1188,7 @@ _TRACEBACK_MAX = 50_000
 
 
 class _Handling:
-    """The process that one run's handler is."""
+    """The process of one run's handler."""
 
     def __init__(
         self, handlers: Mapping[str, Handler], order: Mapping[str, Any], control: int, fds: Sequence[int]
@@ -1198,13 +1198,13 @@ class _Handling:
         self._folder: str = order['folder']
         self._control = control
         self._messages, self._stdout, self._stderr = fds
-        # Written by a thread of its own: `Stopped` must not come in the middle of a line.
+        # A separate thread writes the messages: `Stopped` must not interrupt a line.
         self._outbox: queues_of_threads.SimpleQueue[Optional[Dict[str, Any]]] = queues_of_threads.SimpleQueue()
         self._reason = 'STOPPED'
         self._run = Run(order['lease'], order['slot'], self._outbox.put)
 
     def run(self, supervisor: int, inherited: Sequence[int]) -> None:
-        """Never returns."""
+        """Runs the handler, and never returns."""
         try:
             self._settle_in(supervisor, inherited)
             writer = threading.Thread(target=self._write)
@@ -1250,7 +1250,7 @@ class _Handling:
         for name in [name for name in os.environ if not _is_inherited(name)]:
             del os.environ[name]
         os.environ.update({**self._env, **names})
-        # What was importable stays so: '' is wherever one is.
+        # The entry '' means the current folder. It stays importable after the change of folder.
         sys.path[:] = [entry or os.getcwd() for entry in sys.path]
         os.chdir(self._folder)
 
@@ -1280,14 +1280,14 @@ class _Handling:
                 data = data[os.write(self._messages, data) :]
 
     def _listen(self) -> None:
-        """Hears that the handler is to stop, or, where there is no parent-death signal, that its supervisor is dead."""
+        """Waits for an order to stop or, where there is no parent-death signal, for the death of the supervisor."""
         while True:
             reason = os.read(self._control, 100)
             if not reason:
                 os.killpg(0, signal.SIGKILL)
             self._reason = reason.decode().strip()
             self._run.stopping.set()
-            # To this thread: a call that it waits in is interrupted.
+            # The signal goes to this thread, so that it interrupts a blocking call.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def _raise(self, *_: Any) -> None:
@@ -1303,8 +1303,8 @@ def _as_json(result: Any) -> Any:
     return result
 
 
-#: What a handler inherits of the worker's environment; a name that ends in * stands for all that begin so. The list is
-#: the agent's, and docs/workers.md has it.
+#: The variables that a handler inherits from the worker; a name that ends in * stands for a prefix. The agent has the
+#: same list, and so does docs/workers.md.
 _INHERITED = (
     'PATH HOME USER LOGNAME SHELL HOSTNAME TERM NO_COLOR LANG LANGUAGE LC_* TZ TZDIR TMPDIR TMP TEMP XDG_* '
     'HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy '
@@ -1328,7 +1328,7 @@ def _is_inherited(name: str) -> bool:
 
 
 def _added_env(given: Iterable[str]) -> Dict[str, str]:
-    """What NAME and NAME=VALUE add to that."""
+    """The variables that NAME and NAME=VALUE add."""
     added = {}
     for text in given:
         name, equals, value = text.partition('=')
@@ -1351,7 +1351,7 @@ def _failure(error: BaseException, code: str, *, retryable: bool) -> Dict[str, A
 
 
 def _clean(text: str, limit: int) -> str:
-    """NUL cannot be stored, nor can half a character; neither must keep a failure from being recorded."""
+    """Replaces NUL and half characters, which cannot be stored, so that a failure can always be recorded."""
     return text[:limit].replace('\0', '\N{REPLACEMENT CHARACTER}').encode(errors='replace').decode()
 
 
@@ -1363,7 +1363,7 @@ _WARN_SECONDS = 24 * 3600
 
 
 class _Identity:
-    """Who a worker is: kept in a file for its owner only, so that it stays the same through restarts and renewals."""
+    """The identity of a worker, in a file for its owner only, so that it survives restarts and renewals."""
 
     def __init__(self, url: str, given: Optional[str], file: Path, name: Optional[str]) -> None:
         self._url = url
@@ -1376,20 +1376,20 @@ class _Identity:
         return self._kept.get('worker_token')
 
     def __str__(self) -> str:
-        # Of a worker token that it was given it knows no more than that it works.
+        # Of a worker token that was passed in, nothing else is known.
         name, worker_id = self._kept.get('name'), self._kept.get('worker_id')
         who = ', '.join(filter(None, [worker_id, f'process {os.getpid()}']))
         return ' '.join(filter(None, ['worker', name, f'({who})']))
 
     def establish(self, http_calls: _Http, stopping: threading.Event) -> None:
-        """Registers where it has to: the first time, and with each new enroll token."""
+        """Registers if necessary: the first time, and with each new enroll token."""
         self._kept = self._read()
         if self._given is not None:
             given = hashlib.sha256(self._given.encode()).hexdigest()
             if given == self._kept.get('given'):
                 pass
             elif self._given.startswith(ENROLL_PREFIX):
-                # Noted before it is used: the same registration can be sent again after a crash.
+                # The id is stored before its use, so that the same registration can be repeated after a crash.
                 self._keep(given=given, register_id=uuid.uuid4().hex, enrolling=True)
             else:
                 self._keep(given=given, worker_token=self._given, worker_id=None, name=None, renew_at=0.0, enrolling=False)
@@ -1399,7 +1399,7 @@ class _Identity:
             raise ValueError(f'{self._file} has no token of this worker: pass an enroll token')
 
     def reload(self) -> bool:
-        """Another process of this worker may have renewed the token; True when it is another one now."""
+        """Reads the file again: another process of this worker may have renewed the token. True if it changed."""
         before = self.token()
         kept = self._read()
         if kept.get('worker_token') in (None, before):
@@ -1423,7 +1423,7 @@ class _Identity:
         meta = {'hostname': platform.node(), 'python': platform.python_version(), 'system': platform.system()}
         body = {'enroll_token': self._given, 'register_id': self._kept['register_id'], 'meta': meta}
         if self._name is not None:
-            # Without one it is called what whoever enrolled it calls it.
+            # Without a name the worker has the one of its enrollment.
             body['name'] = self._name
         for failures in itertools.count():
             try:
@@ -1442,7 +1442,7 @@ class _Identity:
             kept = json.loads(self._file.read_text())
         except FileNotFoundError:
             return {}
-        # A token is shown to the server that gave it, and to no other.
+        # A token is sent only to the server that issued it.
         return dict(kept) if kept.get('url') == self._url else {}
 
     def _keep(self, **changes: Any) -> None:
@@ -1457,7 +1457,7 @@ class _Identity:
 
 
 def _token_fields(answer: Mapping[str, str]) -> Dict[str, Any]:
-    # `fromisoformat` takes no Z before Python 3.11.
+    # `fromisoformat` accepts no Z before Python 3.11.
     expires_at = datetime.fromisoformat(answer['expires_at'].replace('Z', '+00:00')).timestamp()
     now = time.time()
     return {
@@ -1471,10 +1471,10 @@ def _token_fields(answer: Mapping[str, str]) -> Dict[str, Any]:
 
 
 class _RunFolders:
-    """What the runs of this process have on disk, beside the token file.
+    """The folders of this process's runs, beside the token file.
 
-    A lock tells whether anything of a process lives. Its supervisor takes it, and each handler has it from there: it is
-    free when all of them are gone, however they went.
+    A lock tells whether any process of this worker process lives. The supervisor takes it, and each handler inherits
+    it. It is free when all of them have ended, in whatever way.
     """
 
     def __init__(self, root: Path, process: str) -> None:
@@ -1482,17 +1482,17 @@ class _RunFolders:
         self._own = root / process
 
     def lock(self) -> None:
-        """For as long as the calling process lives, and those that it forks."""
+        """Holds the lock as long as the calling process and its forks live."""
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _lock(self._own / 'lock.new') is not None:
-            # Under its name it was never free: a folder without it is let alone.
+            # The lock appears under its name only when it is held. A folder without a lock is ignored.
             os.replace(self._own / 'lock.new', self._own / 'lock')
 
     def others(self) -> List[Path]:
         return [lock.parent for lock in self._root.glob('*/lock') if lock.parent != self._own]
 
     def make(self, lease: Mapping[str, Any]) -> Path:
-        """The current folder of a run: fresh, with an empty `outputs`."""
+        """Creates the working folder of a run, with an empty `outputs`."""
         work = self._of(lease) / 'work'
         known = {name: lease[name] for name in ('job_id', 'attempt', 'lease_id', 'kind')}
         with _local(work):
@@ -1509,7 +1509,7 @@ class _RunFolders:
             self._root.rmdir()
 
     def open_outputs(self, lease: Mapping[str, Any]) -> int:
-        """A descriptor of its `outputs`, through no link on the way: the handler could have put one there."""
+        """Opens `outputs` without following links, because the handler could have put one there."""
         fd = os.open(self._own, os.O_RDONLY | os.O_DIRECTORY)
         for name in (self._of(lease).name, 'work', 'outputs'):
             above = fd
@@ -1526,12 +1526,12 @@ class _RunFolders:
 
 
 _LEASE_FILE = 'lease.json'
-#: A run fails with it, for good, when a file that it left is not one that may be read.
+#: The error code of a run that leaves a file that may not be read. It is final.
 _FILE_REFUSED = 'FILE_REFUSED'
 
 
 def _open_regular(name: str, what: str, dir_fd: Optional[int] = None) -> int:
-    """A regular file as it is. A handler can put anything in its place: a link elsewhere, a pipe that nobody writes to."""
+    """Opens a regular file only. A handler can replace it with anything: a link, or a pipe that nobody writes to."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
     except OSError as error:
@@ -1547,10 +1547,10 @@ def _open_regular(name: str, what: str, dir_fd: Optional[int] = None) -> int:
 
 
 def _leases_in(process: Path) -> List[Dict[str, Any]]:
-    """What a process had in hand."""
+    """The leases that a process held."""
     leases = []
     for file in process.glob(f'*/{_LEASE_FILE}'):
-        # Half of a file is of a run that never began.
+        # An incomplete file belongs to a run that never began.
         with contextlib.suppress(OSError, ValueError, IchidoError):
             with open(file, opener=lambda path, _: _open_regular(path, _LEASE_FILE)) as text:
                 leases.append(json.loads(text.read(_LEASE_CHARACTERS_MAX)))
@@ -1561,8 +1561,8 @@ _LEASE_CHARACTERS_MAX = 64 * 1024
 
 
 def _lock(path: Path) -> Optional[int]:
-    """What holds the lock, or None when somebody else does."""
-    # Windows has none, and the client only.
+    """Returns the descriptor that holds the lock, or None if another process holds it."""
+    # Windows has no fcntl, and only the client runs there.
     import fcntl
 
     with contextlib.suppress(OSError):
@@ -1576,12 +1576,12 @@ def _lock(path: Path) -> Optional[int]:
 
 
 class _CalledOff(Exception):
-    """A file of a run need not be fetched or sent any more."""
+    """The transfer of a run's file is no longer needed."""
 
 
 @contextlib.contextmanager
 def _failing_with(what: str, kinds: Any = Refused) -> Iterator[None]:
-    """What kept a file from its way is what its run fails with, unless the run is not ours any more."""
+    """Makes a failed transfer the error of its run, unless another worker has the run."""
     try:
         yield
     except kinds as error:
@@ -1592,53 +1592,53 @@ def _failing_with(what: str, kinds: Any = Refused) -> Iterator[None]:
 
 # ----------------------------------------------------------------------------------------------------------- worker
 
-#: Heartbeats in the time that a lease or a run is safe without one: three may get lost.
+#: The number of heartbeats in the time that a lease or run is safe without one, so that three may get lost.
 _BEATS = 4
 _BEATS_PER_CALL = 500
-#: Before somebody who could not be listened to is asked again.
+#: The pause before another attempt to listen for stop orders.
 _DEAF_SECONDS = 10.0
-#: A process for each run: who wants more than this wants another worker.
+#: Each run has its own process. Beyond this number, start another worker.
 CONCURRENCY_MAX = 100
 _RENEW_LOOK_SECONDS = 30.0
-#: Refusals that say that a run is not this worker's any more, or has its outcome.
+#: Refusals which mean that this worker no longer has the run, or that its outcome is recorded.
 _GONE = frozenset(('LEASE_LOST', 'NOT_ASSIGNED', 'ALREADY_ENDED', 'OUTCOME_ALREADY_RECORDED', 'NOT_FOUND'))
-#: For what a run cannot begin or end with, where it can as well fail.
+#: The number of tries for a step that may fail the run.
 _TRIES_MAX = 6
 
 
 def _is_away(error: Optional[IchidoError]) -> bool:
-    # What does not pass by itself ends the worker, which says so then.
+    # A permanent error ends the worker, which then reports it.
     if error is None or not error.retryable:
         return False
-    # With the store full, nothing else that is said would be heard either; a full disk of artifacts is another matter.
+    # A full store refuses everything else, too. A full artifact disk does not.
     is_full = error.code == 'STORE_FULL' and error.details.get('place') == 'store'
     return is_full or isinstance(error, Unreachable) or error.code == 'UNAVAILABLE'
 
 
 def _is_passing(error: IchidoError) -> bool:
-    # Another process of this worker may just be renewing the token.
+    # Another process of this worker may be renewing the token.
     return error.retryable or isinstance(error, Unauthenticated)
 
 
 def _is_unable(error: IchidoError) -> bool:
-    """The control plane is there and cannot: it keeps no artifacts, its disk is full. That may stay so."""
+    """The control plane answers, but cannot do it: it stores no artifacts, or its disk is full. That may last."""
     return error.status >= 500 and isinstance(error, Refused) and not _is_away(error)
 
 
 def _warn(error: IchidoError, what: Any) -> None:
-    """That the control plane is out of reach is said once, by `_Reach`, and not by everybody who wants it."""
+    """Logs an error, but not an outage: `_Reach` logs that once for all callers."""
     if not _is_away(error):
         log.warning('%s: %s', what, error)
 
 
 class _Reach:
-    """Says when the control plane is out of reach, and when it answers again: once each.
+    """Logs when the control plane cannot be reached, and when it answers again, once each.
 
-    That it is because of a certificate is said even after something else: somebody has to see to that.
+    A certificate error is logged even during an outage, because somebody must fix it.
     """
 
     def __init__(self) -> None:
-        #: 0: it answers; 1: it is out of reach; 2: because of a certificate.
+        #: 0: it answers; 1: it cannot be reached; 2: it cannot be reached because of a certificate.
         self._said = 0
         self._changing = threading.Lock()
 
@@ -1648,7 +1648,7 @@ class _Reach:
             trouble = 2 if isinstance(error.__cause__, ssl.SSLCertVerificationError) else 1
         with self._changing:
             said = self._said
-            # Back from 2 to 1 is nothing new.
+            # A change from 2 to 1 is not news.
             self._said = max(said, trouble) if trouble else 0
         if trouble > said:
             log.warning('the control plane cannot be reached: %s', error)
@@ -1657,13 +1657,13 @@ class _Reach:
 
 
 class _Held:
-    """A lease in hand, until what became of its run is reported."""
+    """A lease, until the outcome of its run is reported."""
 
     def __init__(self, lease: Dict[str, Any], sent: _Mark, slot: int) -> None:
         self.lease = lease
         self.lease_id: str = lease['lease_id']
         self.slot = slot
-        #: When the last call that confirmed the lease was sent.
+        #: The time at which the last confirmed call was sent.
         self.confirmed = sent
         self.last_beat = sent
         self.beat_seconds = min(lease['lease_ttl_seconds'], _alone_seconds(lease)) / _BEATS
@@ -1672,7 +1672,7 @@ class _Held:
         self.pid: Optional[int] = None
         self.status: Optional[int] = None
         self.reason: Optional[str] = None
-        #: Why it is to stop, whether or not it has begun.
+        #: The reason to stop, even if the run has not begun.
         self.told: Optional[str] = None
 
     def __str__(self) -> str:
@@ -1683,17 +1683,17 @@ class _Held:
         return f'/v1/leases/{urllib.parse.quote(self.lease_id, safe="")}'
 
     def out_of_time(self) -> bool:
-        """Nobody can be waiting for this worker any more."""
+        """True when the control plane can no longer be waiting for this worker."""
         return _elapsed(self.confirmed) > float(self.lease['lease_ttl_seconds'] + self.lease['continuation_seconds'])
 
 
 class Worker:
-    """Leases runs, has handlers work on them, reports how they ended.
+    """Leases runs, runs their handlers, and reports the outcomes.
 
-    `token` is an enroll token, which makes this machine a worker once, or a worker token; after the first start the
-    one in `token_file` is enough. What it does it says to the logger `ichido`, or, where your program has set up no
-    logging, on stderr. `handlers` has a function for each kind of job. Each run has a process of its own,
-    forked from this one as it is when `run()` is called: call it before you start threads. It inherits few variables
+    `token` is an enroll token, which makes this machine a worker once, or a worker token. After the first start the
+    token in `token_file` is enough. The worker logs to the logger `ichido` or, if your program has set up no
+    logging, to stderr. `handlers` has a function for each kind of job. Each run has its own process, forked from
+    this one as it is when `run()` is called: call it before you start threads. It inherits few variables
     (docs/workers.md lists them); `env` adds others, as NAME or NAME=VALUE.
     """
 
@@ -1729,7 +1729,7 @@ class Worker:
         self._polling = _Http(url, self._identity.token, insecure=insecure, heard=heard)
         self._listening = _Http(url, self._identity.token, insecure=insecure)
         self._url = url.rstrip('/')
-        # Names this process: a start that is sent twice by it is one start.
+        # Names this process, so that a repeated start is one start.
         self._start_id = str(uuid.uuid4())
         self._folders = _RunFolders(file.with_name(f'{file.name}.runs').absolute(), self._start_id)
         self._held: Dict[str, _Held] = {}
@@ -1751,7 +1751,7 @@ class Worker:
             before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._identity.establish(self._http, self._stopping)
-            # From here on nobody may be there who could mend it and start again.
+            # From here on there may be no user who could fix a certificate and start again.
             for calls in (self._http, self._polling, self._listening):
                 calls.certificates_pass = True
             log.info('%s takes %s from %s', self._identity, ', '.join(self._queues), self._url)
@@ -1783,7 +1783,7 @@ class Worker:
         log.info('stopped')
 
     def stop(self) -> None:
-        """Takes no more work, waits `drain_seconds` for its runs, and gives the others back. A second call does not wait."""
+        """Takes no more work, waits `drain_seconds` for its runs, and releases the others. A second call skips the wait."""
         if self._stopping.is_set():
             self._hurrying.set()
         self._stopping.set()
@@ -1792,7 +1792,7 @@ class Worker:
             self._changed.notify_all()
 
     def _on_signal(self, *_: Any) -> None:
-        # By a thread of its own: the signal may have come in the middle of what a lock is held for.
+        # This needs a separate thread, because the signal may interrupt code that holds a lock.
         threading.Thread(target=self._signaled).start()
 
     def _signaled(self) -> None:
@@ -1840,17 +1840,17 @@ class Worker:
                 failures += 1
                 self._stopping.wait(_pause(failures - 1, error))
                 continue
-            # Kept until it was answered: what was leased in an answer that got lost is handed out again by this name.
+            # The id is kept until the poll is answered: after a lost answer the server returns the same leases for it.
             poll_id, failures = str(uuid.uuid4()), 0
             for lease in leases:
                 self._take(lease, sent)
             if not leases and _elapsed(sent) < 1.0:
-                # The server is stopping, or something on the way does not let a call wait.
+                # The server is stopping, or a proxy does not let calls wait.
                 self._stopping.wait(_pause(0))
         self._collect(poll_id)
 
     def _has_room(self) -> bool:
-        """Waits for it; False when there is nothing more to take."""
+        """Waits for a free slot. False if the worker is stopping."""
         with self._changed:
             while len(self._held) >= self._concurrency and not self._stopping.is_set():
                 self._changed.wait()
@@ -1868,7 +1868,7 @@ class Worker:
         return [] if answer is None else list(answer['leases'])
 
     def _collect(self, poll_id: str) -> None:
-        """What may have been leased by a poll that was called off before its answer came; it is given back."""
+        """Releases the leases of a poll that was aborted before its answer came."""
         if len(self._held) >= self._concurrency:
             return
         try:
@@ -1927,7 +1927,7 @@ class Worker:
                 raise
             verb, body = 'failed', {'error_code': error.code, 'error_message': error.message}
             if error.code == _FILE_REFUSED:
-                # It would be the same the next time.
+                # A retry would fail, too.
                 body['retryable'] = False
         log.info('%s %s, after %.1f s', held, _end_text(held, verb, body), time.monotonic() - began)
         if not held.lost.is_set():
@@ -1935,7 +1935,7 @@ class Worker:
             self._report(held, verb, body)
 
     def _fetch_inputs(self, held: _Held, folder: Path) -> None:
-        """It has not begun: who cannot have the files lets somebody else try."""
+        """Fetches the inputs. The run has not begun, so after a failure another worker can try."""
 
         def look() -> None:
             if held.told is not None or held.lost.is_set() or self._hurrying.is_set():
@@ -1950,8 +1950,8 @@ class Worker:
         look()
 
     def _send_outputs(self, held: _Held, folder: Path, fd: int) -> None:
-        """The files in the folder itself. It has its result: as long as they are taken, only who has no time at all
-        calls this off."""
+        """Sends the files in the folder, without subfolders. The run has its result: while the server accepts files, only
+        a lost run or a hurried stop aborts this."""
 
         def look() -> None:
             if held.lost.is_set() or self._hurrying.is_set():
@@ -1968,7 +1968,7 @@ class Worker:
 
         with _local(folder):
             entries = [entry.name for entry in os.scandir(fd) if not entry.is_dir(follow_symlinks=False)]
-            # Hidden ones, as desktops and editors make them, nobody means to hand over.
+            # Desktops and editors create hidden files, which are not outputs.
             names = sorted(name for name in entries if not name.startswith('.'))
         refused: List[IchidoError] = []
         for file in [folder / name for name in names]:
@@ -1977,7 +1977,7 @@ class Worker:
             except IchidoError as error:
                 if error.code != _FILE_REFUSED:
                     raise
-                # One that is refused does not cost the others: they may be hours of work.
+                # A refused file does not prevent the upload of the others, which may be hours of work.
                 refused.append(error)
                 continue
             upload = _Upload(self._http, file, described, look, opener, lease_id=held.lease_id)
@@ -1994,8 +1994,8 @@ class Worker:
             began.append(sent)
             answer = self._post(f'{held.path}/start', {'start_id': self._start_id})
             if answer['repeated']:
-                # The first one may have been long ago, and the control plane about to hand the job on: only a
-                # heartbeat says that it is not.
+                # The first start may have been long ago, and the control plane may be about to retry the job. Only a
+                # heartbeat tells.
                 sent = _now()
                 self._post(f'{held.path}/heartbeat', {})
             return sent
@@ -2005,7 +2005,7 @@ class Worker:
         return began[0].monotonic
 
     def _follow(self, held: _Held, feed: _Feed, folder: Path, began: float) -> Dict[str, Any]:
-        """Has the supervisor begin the run, passes on what it says, and answers with what it came to."""
+        """Lets the supervisor start the run, forwards its output, and returns its outcome."""
         readers, writers = zip(*(os.pipe() for _ in range(3)))
         try:
             order = {'do': 'begin', 'lease': held.lease, 'slot': held.slot, 'folder': str(folder), 'began': began}
@@ -2023,7 +2023,7 @@ class Worker:
             for fd, stream in zip(readers, ('messages', 'stdout', 'stderr')):
                 selector.register(fd, selectors.EVENT_READ, stream)
             while selector.get_map():
-                # Asked before the look: one that was stopped and goes on finds nothing, although there may be something.
+                # This is read before select: a worker that was stopped may find nothing, although there is data.
                 ended = held.ended.is_set()
                 ready = selector.select(0 if ended else 0.2)
                 if not ready and ended:
@@ -2050,7 +2050,7 @@ class Worker:
         return outcome
 
     def _flush(self, held: _Held, feed: _Feed) -> None:
-        """What it said comes before how it ended: afterwards nothing of it is taken any more."""
+        """Sends the remaining output before the outcome, because the server accepts none after it."""
 
         def flush() -> None:
             error = feed.flush(now=True)
@@ -2066,23 +2066,23 @@ class Worker:
         except Refused as error:
             if verb != 'result' or error.code in _GONE:
                 raise
-            # A result that is too large, or cannot be stored: that is what the run fails with.
+            # If a result is too large or cannot be stored, the run fails with that error.
             failure = {'error_code': error.code, 'error_message': error.message, 'retryable': False}
             log.info('%s %s', held, _end_text(held, 'failed', failure))
             self._deliver(held, 'failed', failure)
 
     def _deliver(self, held: _Held, verb: str, body: Dict[str, Any]) -> None:
-        # There is nothing better to be said instead.
+        # There is no other report to send instead.
         self._insist(held, lambda: self._post(f'{held.path}/{verb}', body), unable_tries=math.inf)
 
     def _conclusion(self, held: _Held, outcome: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
         if held.status is None:
-            # It was not begun, or the supervisor is gone.
+            # The run was not started, or the supervisor is gone.
             return 'release', {}
         failure = outcome.get('failure')
         final = failure is not None and not failure['retryable']
         if held.reason in ('TIMEOUT', 'CONTINUATION_LOST') and not final:
-            # What a handler still returns after its time was up may be half done.
+            # A result that a handler returns after its timeout may be incomplete.
             return 'failed', {'error_code': held.reason, 'error_message': _WHY[held.reason]}
         if 'result' in outcome:
             return 'result', {name: outcome[name] for name in ('result', 'cost') if name in outcome}
@@ -2103,8 +2103,8 @@ class Worker:
         tries: float = math.inf,
         unable_tries: float = _TRIES_MAX,
     ) -> Any:
-        """Tries for as long as the lease may still be ours, but what the control plane is unable to do `unable_tries`
-        times. `look` is called between tries, and may call it off."""
+        """Retries as long as the lease may be valid, but at most `unable_tries` times if the control plane is unable.
+        Between tries it calls `look`, which may abort it."""
         failures = unable = 0
         while True:
             try:
@@ -2131,7 +2131,7 @@ class Worker:
     # What an earlier process left
 
     def _settle(self) -> None:
-        """Says that the runs which an earlier process of this worker died on have failed, once nothing of them lives."""
+        """Reports the runs of a dead process of this worker as failed, once none of their processes lives."""
         until = time.monotonic() + _LEFTOVERS_SECONDS
         left = self._folders.others()
         while left and time.monotonic() < until:
@@ -2140,7 +2140,7 @@ class Worker:
                 return
 
     def _settle_one(self, process: Path) -> bool:
-        """False as long as something of it lives: there may be two processes of this worker."""
+        """False while any of its processes lives: there may be two processes of this worker."""
         lock = _lock(process / 'lock')
         if lock is None:
             return False
@@ -2174,7 +2174,7 @@ class Worker:
             now = _now()
             all_held = [held for held in list(self._held.values()) if not held.lost.is_set()]
             if any(_elapsed(held.last_beat, now) >= held.beat_seconds for held in all_held):
-                # Those that are nearly due go along, so that all leases end up in one rhythm.
+                # Leases that are nearly due are included, so that all leases get into one rhythm.
                 due = [held for held in all_held if _elapsed(held.last_beat, now) >= held.beat_seconds / 2]
                 for at in range(0, len(due), _BEATS_PER_CALL):
                     self._send_beats(due[at : at + _BEATS_PER_CALL])
@@ -2190,7 +2190,7 @@ class Worker:
         try:
             answer = self._post('/v1/leases/heartbeat', {'lease_ids': [held.lease_id for held in due]}, timeout)
         except Forbidden:
-            # A revoked worker holds nothing any more.
+            # A revoked worker holds no lease.
             answer = {'data': [{'held': False}] * len(due)}
         except IchidoError as error:
             _warn(error, 'no heartbeat')
@@ -2200,14 +2200,14 @@ class Worker:
                 held.lost.set()
                 self._stop_run(held, 'LEASE_LOST', SHORT_GRACE_SECONDS)
             elif beat['cancel_requested']:
-                # Counts as no confirmation: the control plane's patience began when the wish was made, before this.
+                # This is no confirmation: the control plane's wait began earlier, at the cancel request.
                 self._stop_run(held, 'CANCELED')
             else:
                 held.confirmed = sent
                 self._order(held, {'do': 'confirm', 'confirmed': sent})
 
     def _listen(self) -> None:
-        """Hears of runs that are to stop when somebody says so: heartbeats tell it too, but seconds later."""
+        """Listens for stop orders. Heartbeats deliver them, too, but seconds later."""
         told: List[str] = []
         while not self._closed.wait(1.0):
             if not self._held:
@@ -2261,7 +2261,7 @@ class Worker:
         self._order(held, {'do': 'stop', 'reason': reason, 'grace': grace})
 
     def _hear(self) -> None:
-        """What the supervisor says."""
+        """Reads the messages of the supervisor."""
         notices = _Lines()
         while True:
             try:
@@ -2281,7 +2281,7 @@ class Worker:
                     held.ended.set()
         if self._closed.is_set():
             return
-        # Somebody killed it. Its handlers died with it; what they started is ours to end.
+        # The supervisor was killed, and its handlers died with it. This process kills the handlers' children.
         self._stopping.set()
         for held in list(self._held.values()):
             if not held.ended.is_set():
@@ -2304,7 +2304,7 @@ class Worker:
             return self._http.call('POST', path, body, timeout=timeout)[0]
 
 
-#: A supervisor whose worker is gone gives its handlers a second, and kills for two at most.
+#: A supervisor without its worker gives its handlers a second, and kills for two at most.
 _LEFTOVERS_SECONDS = 10.0
 _DIED = {'error_code': 'AGENT_DIED', 'error_message': 'The worker ended while the handler ran', 'retryable': True}
 
@@ -2346,7 +2346,7 @@ _EVENTS_PER_CALL = 100
 
 
 class _Feed:
-    """What a run prints and publishes, on its way to the server. A repeat is told by its number and counts once."""
+    """Sends the output and events of a run to the server. Numbers identify duplicates, which count once."""
 
     def __init__(self, held: _Held, post: Callable[[str, Any], Any]) -> None:
         self._held = held
@@ -2376,7 +2376,7 @@ class _Feed:
             self._texts.append(('stderr', f'\n[{self._cut_off} characters of output could not be sent]\n'))
 
     def flush(self, *, now: bool = False) -> Optional[IchidoError]:
-        """Sends what there is, unless it is too soon; answers with what may pass by itself."""
+        """Sends the pending data, unless it is too soon. Returns a temporary error."""
         if not (self._events or self._texts or self._chunks) or (not now and time.monotonic() < self._next):
             return None
         try:
@@ -2393,7 +2393,7 @@ class _Feed:
         if not text:
             return
         if self._waiting + len(text) > _WAITING_CHARACTERS:
-            # The server is out of reach; that must not hold up the run.
+            # The server cannot be reached, which must not block the run.
             self._cut_off += len(text)
             return
         self._waiting += len(text)
@@ -2406,7 +2406,7 @@ class _Feed:
         while self._events:
             batch = self._events[:_EVENTS_PER_CALL]
             if self._take(f'{self._held.path}/events', {'events': batch}) is False and len(batch) > 1:
-                # One of them is bad: each speaks for itself.
+                # One event of the batch is bad, so each is sent alone.
                 for event in batch:
                     self._take(f'{self._held.path}/events', {'events': [event]})
             del self._events[: len(batch)]
@@ -2423,7 +2423,7 @@ class _Feed:
             self._chunks = []
 
     def _take(self, path: str, body: Any) -> bool:
-        """False: it was refused for good."""
+        """False if it was refused for good."""
         try:
             self._post(path, body)
         except Refused as error:
@@ -2570,6 +2570,6 @@ def _handler(text: str) -> Tuple[str, Handler]:
 
 
 if __name__ == '__main__':
-    # A handler's `import ichido` is to find this one: a second copy would have a `Fatal` of its own.
+    # A handler's `import ichido` must find this module: a second copy would have another `Fatal` class.
     sys.modules['ichido'] = sys.modules['__main__']
     sys.exit(main())

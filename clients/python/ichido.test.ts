@@ -21,7 +21,7 @@ afterAll(async () => {
 
 const FAKE_JOB = { job_id: 'j', kind: 'k', queue: 'default', state: 'PENDING', created_at: '', run_at: '' }
 
-describe('what a call is answered with', () => {
+describe('answers to a call', () => {
   let server: Server
   let requests: { path: string; body: { idempotency_key?: string }; headers: IncomingHttpHeaders }[]
   let answers: { status: number; code?: string; headers?: Record<string, string>; body?: string }[]
@@ -56,7 +56,7 @@ for _ in range(${times}):
     return script(python, code, { URL: url })
   }
 
-  test('what may pass by itself is sent again, with the key that was made once', async () => {
+  test('temporary errors are retried with the same generated key', async () => {
     const passing = [
       { status: 0 },
       { status: 408, body: 'too slow' },
@@ -73,19 +73,19 @@ for _ in range(${times}):
     expect(requests.every(({ headers }) => headers.authorization === 'Bearer secret')).toBe(true)
   })
 
-  test('Retry-After is waited for', async () => {
+  test('the client waits for Retry-After', async () => {
     const beganMs = performance.now()
     expect(await submit([{ status: 429, code: 'RATE_LIMITED', headers: { 'retry-after': '1' } }])).toEqual(['j'])
     expect(performance.now() - beganMs).toBeGreaterThanOrEqual(1_000)
   })
 
-  test('and not when it is longer than the patience', async () => {
+  test('the client does not wait for a Retry-After beyond its patience', async () => {
     const limited = { status: 429, code: 'RATE_LIMITED', headers: { 'retry-after': '30' } }
     expect(await submit([limited], { patience: 5 })).toEqual([['Refused', 'RATE_LIMITED', true, 429]])
     expect(requests).toHaveLength(1)
   })
 
-  test('what the server refuses is not sent again, and raised as what it is', async () => {
+  test('refusals are not retried, and raise the matching exception', async () => {
     const refusals: [number, string, string][] = [
       [400, 'INVALID_PAYLOAD', 'Refused'],
       [401, 'UNAUTHENTICATED', 'Unauthenticated'],
@@ -103,7 +103,7 @@ for _ in range(${times}):
     expect(requests).toHaveLength(refusals.length)
   })
 
-  test('a retry, which has no key, is not sent again when its answer was lost', async () => {
+  test('retry() has no key, so it is not repeated after a lost answer', async () => {
     answers = [{ status: 0 }]
     requests = []
     const code = `
@@ -116,7 +116,7 @@ except ichido.Unreachable as error:
   })
 })
 
-test('a token in the address is sent, and shown in no message', async () => {
+test('a token in the URL is sent, but appears in no message', async () => {
   const headers: unknown[] = []
   const server = createServer((request, response) => {
     headers.push(request.headers.authorization)
@@ -147,7 +147,7 @@ except ValueError as error:
   }
 })
 
-test('plain http beyond this machine is refused, unless one says so', async () => {
+test('plain http to another machine is refused unless it is allowed', async () => {
   const code = `
 def tried(url, **options):
     try:
@@ -178,7 +178,7 @@ except ValueError:
   expect(worker).toBe('refused')
 })
 
-test('nobody there: exit 1 and a word on why; nonsense: exit 2', async () => {
+test('an unreachable server gives exit code 1 and a reason, wrong usage gives 2', async () => {
   const nobody = ['submit', 'k', '1', '--url', 'http://127.0.0.1:1']
   const cut = `import ichido, sys; ichido.Client.__init__.__kwdefaults__['patience'] = 0.1; sys.exit(ichido.main(${JSON.stringify(nobody)}))`
   await expect(script(python, cut)).rejects.toThrow(/ended with 1: UNREACHABLE: .*refused/)
@@ -195,7 +195,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
 
   const jobsOf = async (queue: string) => (await plane.call<Page<JobShape>>('GET', `/v1/jobs?queue=${queue}`)).data
 
-  test('through a proxy that loses answers, one submit is one job, and so is each of many', async () => {
+  test('a proxy loses answers, but one submit gives one job, and each of many does, too', async () => {
     const proxy = await openDroppingProxy(plane.urls[0] ?? '')
     const code = `
 client = ichido.Client(os.environ['URL'])
@@ -222,7 +222,7 @@ except ichido.JobFailed as error:
     expect(proxy.dropped).toEqual(expect.arrayContaining(['/v1/jobs', '/v1/jobs/batch', '/v1/jobs/…/cancel']))
   })
 
-  test('the command line submits under a key, and waits as long as it was told', async () => {
+  test('the command line submits with a key, and waits as long as it should', async () => {
     const env = { ICHIDO_URL: plane.urls[0] ?? '' }
     const args = ['submit', 'k', '{"a": 1}', '--queue', 'line', '--key', 'once']
     const first = await commandLine(python, args, env)

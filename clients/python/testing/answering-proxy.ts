@@ -4,12 +4,12 @@ import type { AddressInfo } from 'node:net'
 
 export interface Answer {
   status: number
-  /** Of the control plane; without one it is somebody else who answers. */
+  /** The error code of the control plane. Without it the answer looks like that of another server. */
   code?: string
   retryAfter?: number
 }
 
-/** A proxy that answers some requests itself, and passes on the others. */
+/** A proxy that answers some requests itself, and forwards the others. */
 export async function openAnsweringProxy(target: string, answer: (call: string) => Answer | undefined) {
   const server = createServer(async (request, response) => {
     const { method = '', url = '', headers } = request
@@ -21,7 +21,7 @@ export async function openAnsweringProxy(target: string, answer: (call: string) 
       return void response.end(code && JSON.stringify({ error: { code, message: 'Not now' } }))
     }
     const going = send(new URL(url, target), { method, headers })
-    // A client that gives up takes its wait along.
+    // When the client gives up, its forwarded request ends, too.
     response.on('close', () => going.destroy())
     request.pipe(going)
     const [answered] = (await once(going, 'response').catch(() => [])) as [IncomingMessage?]

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 
-/** A proxy that carries every request out, and loses the first answer to each. */
+/** A proxy that forwards every request, and loses the first answer to each. */
 export interface DroppingProxy {
   url: string
   /** The paths whose answers were lost, without their ids. */
@@ -19,7 +19,7 @@ export async function openDroppingProxy(target: string): Promise<DroppingProxy> 
     const { method = '', url = '', headers } = request
     const body = await buffer(request)
     const going = send(new URL(url, target), { method, headers })
-    // A client that gives up takes its wait along.
+    // When the client gives up, its forwarded request ends, too.
     response.on('close', () => going.destroy())
     going.end(body)
     const answered = (await once(going, 'response').catch(() => [])) as [IncomingMessage?]

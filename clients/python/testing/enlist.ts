@@ -12,7 +12,7 @@ const named = (() => {
   return (word: string) => `${word}-${++count}`
 })()
 
-/** A worker that is enrolled for a queue of its own, and where its handlers write things down. */
+/** A worker that is enrolled for its own queue, and the notes of its handlers. */
 export async function enlist(
   python: string,
   plane: Plane,
@@ -41,7 +41,7 @@ export async function stopped(worker: PythonWorker) {
   return worker.ended
 }
 
-/** What a worker keeps of who it is. */
+/** The stored identity of a worker. */
 export interface Kept {
   worker_id: string
   worker_token: string

@@ -1,4 +1,4 @@
-"""What the Python workers of the tests do."""
+"""The handlers of the Python workers in the tests."""
 
 import decimal
 import json
@@ -9,12 +9,12 @@ import time
 
 import ichido
 
-#: Ignores polite signals, in a session of its own.
+#: Ignores SIGTERM, in its own session.
 AWAY = "trap '' TERM; while :; do sleep 0.05; done"
 
 
 def note(run, **more):
-    """One write a line, so that the lines of many processes do not mix."""
+    """Writes each line with one call, so that the lines of many processes do not mix."""
     line = {'job': run.job_id, 'attempt': run.attempt, 'at': time.monotonic(), 'pid': os.getpid(), **more}
     ledger = os.open(os.environ['LEDGER'], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(ledger, json.dumps(line).encode() + b'\n')
@@ -22,7 +22,7 @@ def note(run, **more):
 
 
 def tick(run):
-    """Notes that it is at work, again and again; a stubborn one does not let itself be told to stop."""
+    """Notes repeatedly that it is working. With `stubborn` it ignores stop orders."""
     until = time.monotonic() + run.payload['seconds']
     while time.monotonic() < until:
         try:
@@ -44,7 +44,7 @@ def talk(run):
 
 
 def hang(run):
-    """The first time it ends by force only, with a process that has left its group; the next time by itself."""
+    """The first attempt ends only by force, with a process that has left its group. The next attempt ends by itself."""
     if os.path.exists(os.environ['LEDGER']):
         return {'last_progress': run.last_progress}
     run.progress({'done': 7})
@@ -58,7 +58,7 @@ def hang(run):
 
 
 def busy(run):
-    """Holds the interpreter's lock, so that nothing else of its process ever has a turn."""
+    """Holds the interpreter's lock, so that no other thread of its process runs."""
     note(run)
     return sum(range(10**12))
 
@@ -92,13 +92,13 @@ def fail(run):
 
 
 def spend(run):
-    """Says what it has cost: first much, then what it is told to say."""
+    """Reports its cost: first a high one, then the one in the payload."""
     run.cost(40)
     run.cost(float('nan') if run.payload == 'nan' else decimal.Decimal(run.payload))
 
 
 def folder(run):
-    """Leaves files in its current folder, and says what it found there."""
+    """Leaves files in its current folder, and returns what it found there."""
     found = sorted(os.listdir('.'))
     with open('scratch', 'x') as scratch:
         scratch.write('x')
@@ -112,11 +112,11 @@ def folder(run):
 
 
 def trick(run):
-    """Puts something else in the place of what the worker reads: by a command of the shell."""
+    """Runs a shell command that replaces the files that the worker reads."""
     subprocess.run(['sh', '-c', run.payload], check=True)
 
 
 def surroundings(run):
-    """What it inherits, and what its subprocesses do."""
+    """Returns the variables that it and its subprocesses inherit."""
     printed = subprocess.run(['env', '-0'], check=True, capture_output=True, text=True).stdout
     return [sorted(os.environ), sorted(line.split('=')[0] for line in printed.split('\0') if line)]

@@ -8,12 +8,12 @@ import { full } from '../../../scripts/testing/size.ts'
 import { type Serving, serve } from '../../../server/src/cli/testing/cli.ts'
 
 export type Engine = 'sqlite' | 'postgres'
-/** A client cannot tell them apart, and the servers' own tests run on both. */
+/** A client cannot tell the engines apart, and the server's own tests run on both. */
 export const ENGINES: readonly Engine[] = full ? ['sqlite', 'postgres'] : ['sqlite']
 
-/** A control plane that runs: its own processes, on a store of its own. */
+/** A running control plane with its own processes and store. */
 export interface Plane {
-  /** Of each of its nodes. */
+  /** The addresses of its nodes. */
   urls: readonly string[]
   folder: string
   call<T>(method: string, path: string, body?: unknown): Promise<T>
@@ -29,7 +29,7 @@ export interface Planes {
   stop(): Promise<void>
 }
 
-/** One on each engine. */
+/** Starts one on each engine. */
 export async function startPlanes(): Promise<Planes> {
   const planes = await Promise.all(ENGINES.map(startPlane))
   return {
@@ -44,7 +44,7 @@ export async function startPlanes(): Promise<Planes> {
   }
 }
 
-/** Two nodes where the engine allows it. */
+/** Two nodes if the engine allows it. */
 export async function startPlane(engine: Engine): Promise<Plane> {
   const folder = mkdtempSync(join(tmpdir(), 'ichido-python-'))
   const database = engine === 'postgres' ? await freshDatabase() : undefined

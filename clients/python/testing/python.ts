@@ -11,10 +11,10 @@ const run = promisify(execFile)
 const FOLDER = join(import.meta.dirname, '..')
 const PYCACHE = join(tmpdir(), 'ichido-python-cache')
 const PROGRAM = join(FOLDER, 'ichido.py')
-/** Says where the interpreter itself is: what is found first may be a slow script that looks for it each time. */
+/** Prints the path of the real interpreter: the first one on the PATH may be a slow script that searches for it each time. */
 const RECENT = 'import sys; print(sys.executable if sys.version_info >= (3, 9) else "")'
 
-/** A Python that is recent enough; it is installed where there is none and root allows. */
+/** A Python that is recent enough. If there is none, it is installed if root allows. */
 export async function findPython(): Promise<string> {
   const found = await recentPython()
   if (found !== undefined) return found
@@ -43,7 +43,7 @@ type Env = Record<string, string>
 
 function launch(python: string, args: readonly string[], env: Env): ChildProcess {
   const { PATH = '', HOME = '', TMPDIR = '/tmp' } = process.env
-  // Nothing of this process's settings, and nothing written beside the sources.
+  // The child gets none of this process's settings, and writes nothing beside the sources.
   const own = { PATH, HOME, TMPDIR, PYTHONPATH: FOLDER, PYTHONPYCACHEPREFIX: PYCACHE, ...env }
   return spawn(python, args, { cwd: import.meta.dirname, env: own })
 }
@@ -60,7 +60,7 @@ async function outcome(child: ChildProcess, ended: Ended = { code: null, stdout:
   return ended
 }
 
-/** Runs a script to its end and reads what it prints as JSON, a line each. */
+/** Runs a script to its end, and parses each line of its output as JSON. */
 export async function script(python: string, code: string, env: Env = {}): Promise<unknown[]> {
   const child = launch(python, ['-W', 'error', '-c', `import ichido, json, os\n${code}`], env)
   const { code: status, stdout, stderr } = await outcome(child)
@@ -79,12 +79,12 @@ export function commandLine(python: string, args: readonly string[], env: Env = 
 export interface WorkerOptions {
   url: string
   queue: string
-  /** What it is enrolled by; without one it goes by its token file. */
+  /** The enroll token. Without it the worker uses its token file. */
   enroll?: string
   name?: string
   tokenFile: string
   ledger: string
-  /** Functions of handlers.py, which are also the kinds. */
+  /** Functions of handlers.py, whose names are also the kinds. */
   handlers: readonly string[]
   concurrency?: number
   drainSeconds?: number
@@ -95,7 +95,7 @@ export interface PythonWorker {
   pid: number
   kill(signal: NodeJS.Signals): void
   ended: Promise<Ended>
-  /** What it has written to stderr by now. */
+  /** The output on stderr so far. */
   said(): string
 }
 
@@ -122,7 +122,7 @@ export function startWorker(python: string, options: WorkerOptions): PythonWorke
   return { pid: child.pid, kill: (signal) => void child.kill(signal), ended, said: () => written.stderr }
 }
 
-/** For `afterAll`: nothing outlives its test file. */
+/** Called by `afterAll`, so that no worker outlives its test file. */
 export async function killWorkers(): Promise<void> {
   await Promise.all(
     [...running].map((child) => {
@@ -132,7 +132,7 @@ export async function killWorkers(): Promise<void> {
   )
 }
 
-/** A line that a handler wrote down. */
+/** A line of a handler's notes. */
 export interface Note {
   job: string
   attempt: number
