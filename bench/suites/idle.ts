@@ -12,7 +12,7 @@ import type { Stage } from '../stage.ts'
 const run = promisify(execFile)
 const PROGRAM = fileURLToPath(new URL('../idle-process.mjs', import.meta.url))
 
-/** Memory of an application with one handler, as the published package takes it: before its first job, and after it. */
+/** Measures the memory of an application with one handler and the published package, before and after its first job. */
 export async function idle({ size, packages, database, say }: Stage): Promise<Comparison[]> {
   const folder = mkdtempSync(join(cacheDir, 'bench-library-'))
   const ours: number[] = []

@@ -99,7 +99,7 @@ describe.concurrent.each(ENGINES)('on %s', (engine) => {
     proxy.close()
   })
 
-  test('a handler gets its payload and job, and can fail in several ways', async () => {
+  test('a handler gets its environment, and can fail in several ways', async () => {
     const { queue, worker } = await enlist(python, plane, ['talk', 'fail'], { concurrency: 3 })
     const talking = await plane.submit({ kind: 'talk', queue, payload: 'x' })
     const failing = ['fatal', 'error', 'exit', 'signal', 'not json', 'too large', 1.5, null]

@@ -175,7 +175,7 @@ _BY_CODE = {
 
 def _refusal(status: int, error: Mapping[str, Any], retry_after: Optional[float] = None) -> Refused:
     code = str(error.get('code', f'HTTP_{status}'))
-    # Of the conflicts only this one goes away by itself.
+    # Only this conflict goes away by itself.
     retryable = status in (408, 429) or status >= 500 or code == 'IDEMPOTENCY_IN_PROGRESS'
     details = error.get('details') or {}
     canceled = code == 'JOB_FAILED' and details.get('state') == 'CANCELED'
@@ -934,7 +934,7 @@ def _elapsed(since: _Mark, until: Optional[_Mark] = None) -> float:
 
 #: The control plane waits for the whole continuation time before it retries a job. The run ends after this part of it.
 CONTINUATION_PART = 0.8
-#: After this part of that time a handler is told, so that it can end before it is killed.
+#: After this part of that time a handler is asked to stop, so that it can end before it is killed.
 TELL_PART = 0.9
 #: The grace time of a handler that is stopped for another reason.
 GRACE_SECONDS = 10.0
@@ -1376,7 +1376,7 @@ class _Identity:
         return self._kept.get('worker_token')
 
     def __str__(self) -> str:
-        # Of a worker token that was passed in, nothing else is known.
+        # Nothing else is known about a worker token that was passed in.
         name, worker_id = self._kept.get('name'), self._kept.get('worker_id')
         who = ', '.join(filter(None, [worker_id, f'process {os.getpid()}']))
         return ' '.join(filter(None, ['worker', name, f'({who})']))
@@ -1634,7 +1634,7 @@ def _warn(error: IchidoError, what: Any) -> None:
 class _Reach:
     """Logs when the control plane cannot be reached, and when it answers again, once each.
 
-    A certificate error is logged even during an outage, because somebody must fix it.
+    A certificate error is logged even during an outage, because an operator must fix it.
     """
 
     def __init__(self) -> None:
@@ -2128,7 +2128,7 @@ class Worker:
             look()
         look()
 
-    # What an earlier process left
+    # Runs of an earlier process
 
     def _settle(self) -> None:
         """Reports the runs of a dead process of this worker as failed, once none of their processes lives."""

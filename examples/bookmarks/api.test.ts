@@ -251,7 +251,7 @@ test('a job that was deleted is created again', async () => {
   expect(await hasStatus(me, 'done')).toMatchObject({ summary: TEXT })
 })
 
-test('the pages of a user are told of a change while it happens', async () => {
+test('a change is sent to the pages of its user while it happens', async () => {
   const [me, other] = [user(), user()]
   const stop = new AbortController()
   const stream = await fetch(`${app.url}/v1/bookmarks/events`, { headers: me, signal: stop.signal })

@@ -56,7 +56,7 @@ function stepsOf({ name, sure, rule, answer, points }: Item): [stage: string, su
 async function scan({ job, signal, progress }: HandlerContext<unknown>): Promise<{ item: string; points: number }> {
   const [byte = 0] = createHash('sha256').update(job.id).digest()
   const item = ITEMS[byte % ITEMS.length] ?? ITEMS[0]
-  // A second attempt starts from the beginning. Events of the first attempt are the same events, so nobody sees them twice.
+  // A second attempt starts from the beginning. Its events are those of the first attempt, so no reader sees them twice.
   for (const [stage, sub, text] of stepsOf(item)) {
     await sleep(STEP_MS, undefined, { signal })
     await progress(stage, sub, { text })

@@ -1,4 +1,4 @@
-// The TypeScript blocks of a page are one module. It waits before each block until the page has come to it.
+// The TypeScript blocks of a page are one module. It waits before each block until the page has reached that block.
 
 const gates = new Map<string, { reached: PromiseWithResolvers<void>; opened: PromiseWithResolvers<void> }>()
 

@@ -11,7 +11,7 @@ import { ichidoJson, killAll, type Serving, serve } from '../../src/cli/testing/
 const ATTACKERS = 8
 const QUIET_MS = size(1_000, 10_000)
 const ATTACK_MS = size(3_000, 60_000)
-/** Of fifty submits the slowest is the p99, so on a busy machine the small size cannot be as exact as the stated limit. */
+/** The slowest of fifty submits is the p99, so on a busy machine the small size cannot be as exact as the stated limit. */
 const QUIET_P99_MIN_MS = size(10, 0)
 /** Per attacker. */
 const [SILENT, STREAMS, POLLS] = [size(50, 200), size(20, 100), size(20, 100)]

@@ -213,4 +213,4 @@ if (strace !== undefined) {
     after(row.at, /HTTP\/1\.1 201/)
     expect([bytes, moved, placed, row].map(({ result }) => result)).toEqual(['0', '0', '0', '0'])
   })
-} else withoutStrace('bytes and their place are synced before there is a row')
+} else withoutStrace('a file is synced before its row is inserted')

@@ -180,7 +180,7 @@ if (strace !== undefined) {
       expect(syncedBetween(seen, request, answer)).toEqual({ answers: 20, unsynced: 0 })
     })
   })
-} else withoutStrace('syncs are seen from outside, on both engines')
+} else withoutStrace('both engines sync before they answer')
 
 /** A child process that submits one job for each line of its input. */
 function spawnSubmitter(dataDir: string): ChildProcess {

@@ -139,7 +139,7 @@ test('two nodes publish batches for the same jobs, and a reader sees each event 
   }
 })
 
-test('of 64 publishers of one event on two nodes, only one is told that it stored it', async () => {
+test('only one of 64 publishers of the same event is told that its event was stored', async () => {
   const scene = new Scene(nodes.a())
   const lease = await scene.running()
   const racers = Array.from({ length: 64 }, (_, i) => (i % 2 === 0 ? nodes.a() : nodes.b()))

@@ -44,7 +44,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
   afterAll(() => scene.close())
 
-  /** Elects the same node again: its waits start anew, but its clock watch continues. */
+  /** Elects the same node again: its waits start again, but its clock watch continues. */
   async function takeOver(): Promise<void> {
     const { store } = scene
     reap = createReap({ ...scene, clock, leading: trusting(await seize(store)) })

@@ -15,7 +15,7 @@ import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine, sql } from '../../../src/testing/store/store.ts'
 import { byClock } from '../../../src/testing/store/tags.ts'
 
-/** Of several concurrent retries, redrives and replacements of a job, exactly one succeeds. */
+/** Exactly one of several concurrent retries, redrives and replacements of a job succeeds. */
 
 const nodes = twoNodes()
 
