@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { EVERY_JOB, listJobs } from '../server/src/store/jobs/list-jobs.ts'
 import { findJob } from '../server/src/store/jobs/read-jobs.ts'
 import { command, type Store } from '../server/src/store/port.ts'
-import { query, statement, text } from '../server/src/store/statement.ts'
+import { queryText } from '../server/src/store/statement.ts'
 import { testStore } from '../server/src/testing/store/store.ts'
 import { fill, filledIdOf, filledKeyOf, fillWithoutIndexes, kindOf, queueOf, teamOf, userOf } from './fill.ts'
 import { flow, interleave, median, quantile } from './measure.ts'
@@ -86,10 +86,7 @@ describe('jobs made by SQL', () => {
     }
     const label = { name: 'team', value: teamOf(COUNT) }
     const { rows } = await store.read(listJobs({ ...EVERY_JOB, label }, 10, null))
-    expect(rows.map((row) => text(row, 'job_id'))).toEqual([
-      filledIdOf(filling, COUNT),
-      filledIdOf(filling, COUNT - 200),
-    ])
+    expect(rows.map((row) => row.job_id)).toEqual([filledIdOf(filling, COUNT), filledIdOf(filling, COUNT - 200)])
   }
 
   test('filled jobs have their ids, keys and labels on SQLite', async () => {
@@ -108,5 +105,5 @@ describe('jobs made by SQL', () => {
 })
 
 const indexes = command('indexes', () =>
-  query(statement('', "SELECT indexdef FROM pg_indexes WHERE schemaname = 'ichido' ORDER BY indexdef")),
+  queryText("SELECT indexdef FROM pg_indexes WHERE schemaname = 'ichido' ORDER BY indexdef"),
 )

@@ -1,6 +1,6 @@
 import type { Command } from '../server/src/store/port.ts'
 import { command } from '../server/src/store/port.ts'
-import { query, type Statement, statement, text } from '../server/src/store/statement.ts'
+import { queryText, select } from '../server/src/store/statement.ts'
 
 /** Jobs inserted with SQL alone, numbered from 1 to `count`: one every `SPACING_MS`, the last one now. */
 export interface Filling {
@@ -62,32 +62,27 @@ function sqliteId(variant: number): string {
   return `printf('%08x-%04x-7%03x-${variant}000-%012x', ms >> 16, ms & 65535, n % 4096, n)`
 }
 
-const inserts: Statement[] = Object.entries(SELECTS).map(([into, select]) =>
-  statement('', {
-    postgres: `${POSTGRES} INSERT INTO ichido.${into} ${select}`,
-    sqlite: `INSERT INTO ichido.${into} ${SQLITE} ${select}`,
-  }),
-)
+const INSERTS = Object.entries(SELECTS).map(([into, select]) => ({
+  postgres: `${POSTGRES} INSERT INTO ichido.${into} ${select}`,
+  sqlite: `INSERT INTO ichido.${into} ${SQLITE} ${select}`,
+}))
 
 export function fill({ count, nowMs }: Filling): Command<void> {
   return command('fill', function* work() {
-    for (const insert of inserts) yield* query(insert, count, nowMs)
+    for (const insert of INSERTS) yield* queryText(insert, count, nowMs)
   })
 }
 
-const plainIndexes = statement(
-  '',
-  `SELECT i.indexname AS name, i.indexdef AS definition FROM pg_indexes i
+const PLAIN_INDEXES = `SELECT i.indexname AS name, i.indexdef AS definition FROM pg_indexes i
     WHERE i.schemaname = 'ichido' AND i.tablename IN ('jobs', 'runs', 'idempotency_keys', 'job_labels')
-      AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conname = i.indexname)`,
-)
+      AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conname = i.indexname)`
 
 /** On PostgreSQL, inserting a million rows is four times as fast if the indexes are created afterwards. */
 export function fillWithoutIndexes(filling: Filling): Command<void> {
   return command('fill', function* work() {
-    const indexes = yield* query(plainIndexes)
-    for (const index of indexes) yield* query(statement('', `DROP INDEX ichido.${text(index, 'name')}`))
+    const indexes = yield* select({ name: 'text', definition: 'text' }, PLAIN_INDEXES, [])
+    for (const { name } of indexes) yield* queryText(`DROP INDEX ichido.${name}`)
     yield* fill(filling).work(false)
-    for (const index of indexes) yield* query(statement('', text(index, 'definition')))
+    for (const { definition } of indexes) yield* queryText(definition)
   })
 }

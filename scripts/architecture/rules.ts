@@ -36,10 +36,9 @@ type Subject = keyof typeof NEIGHBOURS
 const SUBJECTS = Object.keys(NEIGHBOURS) as Subject[]
 const STORE_ROOMS = SUBJECTS.map((subject) => `${STORE}${subject}/`)
 
-// A service sees only these ports of the adapters.
+// A service sees only these ports of the adapters. Rows and statements stay inside the store.
 const PORTS = [
   `${STORE}port.ts`,
-  `${STORE}statement.ts`,
   'server/src/bus/port.ts',
   'server/src/blobs/port.ts',
   'server/src/log-archive/port.ts',

@@ -4,7 +4,7 @@ import pg from 'pg'
 import { DEFAULT_LEASE_TTL_MS } from '../core/run/job.ts'
 import { postgresText } from '../store/engines/postgres/migrate.ts'
 import { CONNECT_TIMEOUT_MS, Servers } from '../store/engines/postgres/servers.ts'
-import { heartbeatWorkers } from '../store/leasing/spare-heartbeats.ts'
+import { heartbeatWorkers } from '../store/leasing/heartbeat-runs.ts'
 
 /** How to reach the database: an address, or what a pool was made with. */
 export type SpareConnection = { url: string } | { options: pg.ClientConfig }

@@ -1,11 +1,7 @@
-import { globSync } from 'node:fs'
-import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { freshDatabase } from '../../../scripts/testing/services.ts'
-import { keptPlan, nodes, type PlanNode } from '../testing/store/explain.ts'
+import { everyStatement, keptPlan, nodes, type PlanNode } from '../testing/store/explain.ts'
 import { openNode } from '../testing/store/store.ts'
-import { leaseRuns, leaseRunsFrom } from './leasing/leases.sql.ts'
-import type { Statement } from './statement.ts'
 
 /**
  * Hazard 21: a node that starts on an empty database keeps the plans that it makes then until the tables are analyzed.
@@ -58,16 +54,4 @@ function readsAll(plan: PlanNode): boolean {
   const found = plan['Index Cond'] ?? plan['TID Cond'] ?? plan['Recheck Cond']
   const scans = plan['Node Type'].endsWith('Scan') && plan['Node Type'] !== 'Bitmap Heap Scan'
   return scans && table !== undefined && !FIXED.has(table) && found === undefined
-}
-
-async function everyStatement(): Promise<Statement[]> {
-  const files = globSync(join(import.meta.dirname, '*/{*.sql,spare-heartbeats}.ts'))
-  const modules = await Promise.all(files.map((file): Promise<Record<string, unknown>> => import(file)))
-  const exported = modules.flatMap((module) => Object.values(module))
-  const parts = exported.flatMap((value) => (Array.isArray(value) ? value.map((part) => part?.statement) : []))
-  return [...exported, ...parts, leaseRuns(1), leaseRunsFrom(1)].filter(isStatement).filter(({ name }) => name !== '')
-}
-
-function isStatement(value: unknown): value is Statement {
-  return typeof value === 'object' && value !== null && 'postgres' in value && 'sqlite' in value
 }

@@ -21,30 +21,18 @@ import { openNode } from '../testing/store/store.ts'
 import { byRunAt } from '../testing/store/tags.ts'
 import { countDeadLetters } from './dead-letters/dead-letters.ts'
 import type { PostgresStore } from './engines/postgres/postgres.ts'
-import { readJobs, readKeptJob, readKeptJobs } from './jobs/jobs.sql.ts'
+import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from './jobs/cancel-or-delete.ts'
 import { countListed, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
-import { findJob } from './jobs/read-jobs.ts'
+import { findJob, readJobs, readKeptJob, readKeptJobs } from './jobs/read-jobs.ts'
 import { findLastTags } from './leasing/fair-tags.ts'
 import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './leasing/leases.sql.ts'
 import { promoteDue } from './leasing/promote-runs.ts'
 import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './limits/quotas.sql.ts'
 import { listReservations, listUsers } from './limits/quotas.ts'
 import { expireBatch, reviewRuns } from './runs/reap-runs.ts'
-import {
-  cancelWaiting,
-  finishRuns,
-  heartbeatRuns,
-  lockLatestRun,
-  readCancels,
-  readFacts,
-  readFollowed,
-  releaseRuns,
-  requestCancel,
-  startRuns,
-} from './runs/runs.sql.ts'
+import { finishRuns, heartbeatRuns, readFacts, readFollowed, releaseRuns, startRuns } from './runs/runs.sql.ts'
 import type { Statement } from './statement.ts'
-import { deleteKeys, readKeys, readKeysOfJobs } from './submission/keys.sql.ts'
-import { findKeys, listKeys } from './submission/keys.ts'
+import { deleteKeys, findKeys, listKeys, readKeys, readKeysOfJobs } from './submission/keys.ts'
 import { expireReservations, readLive } from './submission/reservations.sql.ts'
 import {
   findDueEvents,

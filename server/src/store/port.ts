@@ -2,45 +2,64 @@ import { AdvisedError } from '../core/node/store-errors.ts'
 import type { Row, Step, Work } from './statement.ts'
 
 /**
- * The store takes commands, never callbacks: a command yields its statements one by one and does not await, so that
- * SQLite runs it from BEGIN to COMMIT without letting anything in between, and PostgreSQL in one transaction.
+ * The store takes commands, never callbacks. A command yields its statements one by one and cannot await. So SQLite runs it from
+ * BEGIN to COMMIT without a pause, and PostgreSQL in one transaction.
  */
 export interface Command<T> {
   readonly name: string
-  /**
-   * Called anew for every try. `again` is true when an earlier try may have been committed without anybody
-   * hearing of it: whoever inserts then looks for its own ids first.
-   */
+  /** Unset: the lane of all other commands. */
+  readonly lane?: Lane | undefined
+  /** Called for every try. `again`: an earlier try may have committed, so a command that inserts first looks for its own ids. */
   work(again: boolean): Work<T>
-  /** It is of a batch: when somebody keeps what it needs, it is given up (`LockTimeout`) instead of tried again. */
+  /** For a batch: on a lock timeout it fails with `LockTimeout` instead of trying again. */
   readonly failFastOnLock?: boolean
-  /** Tried before `work`, by an engine whose every statement is a journey. */
+  /** PostgreSQL tries it before `work`, to save round trips. */
   readonly fastPath?: FastPath<T> | undefined
 }
 
 /**
- * One statement, a transaction by itself, that carries the whole command out when nothing about it is out of the
- * ordinary, or else changes nothing.
+ * Each lane has its own connections to PostgreSQL, so that commands of one lane never wait for those of another:
+ * - `batches`: a few commands at a time, each with many items. The calls of other lanes do not delay them.
+ * - `users`: commands that lock users, whose rows an application may keep locked. The leader's work goes on meanwhile.
+ * - `urgent`: heartbeats and the leadership. A locked user can delay all other commands for seconds. By then the leases of all
+ *   workers would expire, and the leader would lose its term.
  */
+export type Lane = 'batches' | 'users' | 'urgent'
+
+/** One statement, a transaction by itself. It does the whole command in the common case, and otherwise changes nothing. */
 export interface FastPath<T> {
   readonly step: Step
-  /** Null: it was out of the ordinary. */
+  /** Null: the statement has not done the command. */
   settle(rows: readonly Row[]): T | null
-  /** What it would have to wait for keeps it from being carried out: `settle` is given no rows. */
+  /** On a lock timeout the statement counts as one without rows. */
   readonly declineOnLock?: true
-  /** What is still to be done then, where each item stands for itself and some were carried out; else all of it. */
+  /** The command for the items that are left, if the statement can do some items of a batch. Unset: the whole command. */
   left?(rows: readonly Row[]): Command<T>
+}
+
+/** A page of a list. */
+export interface Listed<T> {
+  rows: T[]
+  /** Where the next page begins; null at the end. */
+  next: string | null
+}
+
+/** A page of a list. `found` has one entry more than the page if another page follows. */
+export function pageOf<Entry, Place>(found: readonly Entry[], limit: number, placeOf: (entry: Entry) => Place) {
+  const rows = found.slice(0, limit)
+  const last = rows.at(-1)
+  return { rows, next: found.length > limit && last !== undefined ? placeOf(last) : null }
 }
 
 export interface StoreHealth {
   engine: 'sqlite' | 'postgres'
-  /** What is stored where, for people; without credentials. */
+  /** For people, without credentials. */
   location: string
   schemaVersion: number
   /** Settings that make an acknowledged write durable, as read back from the engine. */
   durability: Readonly<Record<string, string>>
   durable: boolean
-  /** A connection pooler sits between this process and PostgreSQL. */
+  /** A connection pooler is between this process and PostgreSQL. */
   pooled: boolean
   /** The store's clock minus this process's clock. */
   clockSkewMs: number
@@ -63,11 +82,43 @@ export class StoreInUse extends AdvisedError {
   override readonly name = 'StoreInUse'
 }
 
-/** The store is not one that this Ichido may work on; the message says why, and what to do. */
+/** This Ichido must not use the store. The message says why, and what to do. */
 export class StoreRefused extends AdvisedError {
   override readonly name = 'StoreRefused'
 }
 
-export function command<T>(name: string, work: (again: boolean) => Work<T>, fastPath?: FastPath<T>): Command<T> {
-  return { name, work, fastPath }
+export function command<T>(name: string, work: (again: boolean) => Work<T>): Command<T> {
+  return { name, work }
+}
+
+export function commandIn<T>(
+  lane: Lane,
+  name: string,
+  work: (again: boolean) => Work<T>,
+  fastPath?: FastPath<T>,
+): Command<T> {
+  return { name, lane, work, fastPath }
+}
+
+/** The answer that a command would give now: its statements run in a transaction that is rolled back. */
+export async function rehearse<T>(store: Pick<Store, 'write'>, { name, lane, work }: Command<T>): Promise<T> {
+  function* rehearsed(again: boolean): Work<never> {
+    throw new Rehearsed(yield* work(again))
+  }
+  try {
+    return await store.write({ name, lane, work: rehearsed })
+  } catch (error) {
+    if (error instanceof Rehearsed) return error.answer as T
+    throw error
+  }
+}
+
+/** Thrown out of a transaction to end it without a commit. */
+class Rehearsed extends Error {
+  readonly answer: unknown
+
+  constructor(answer: unknown) {
+    super('This was a rehearsal')
+    this.answer = answer
+  }
 }

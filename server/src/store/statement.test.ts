@@ -1,23 +1,23 @@
-import { globSync } from 'node:fs'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { everyStatement } from '../testing/store/explain.ts'
 import { eachEngine } from '../testing/store/store.ts'
 import { leaseRuns } from './leasing/leases.sql.ts'
 import { command } from './port.ts'
-import { each, one, query, readRows, select, statement } from './statement.ts'
+import { each, one, query, readRows, select, statement, unnamed } from './statement.ts'
 
 test('a name is for one text of PostgreSQL', () => {
-  statement('of_one_text', { postgres: 'SELECT 1', sqlite: 'SELECT 1' })
-  statement('of_one_text', { postgres: 'SELECT 1', sqlite: 'SELECT 2' })
-  expect(() => statement('of_one_text', 'SELECT 2')).toThrow('Two statements are named of_one_text')
+  const none = { params: {}, row: {} }
+  statement('of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 1' })
+  statement('of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 2' })
+  expect(() => statement('of_one_text', { ...none, sql: 'SELECT 2' })).toThrow('Two statements are named of_one_text')
 })
 
 test('text that is put together when it is needed has no name to keep', () => {
-  expect([statement('', 'SELECT 1'), statement('', 'SELECT 2')]).toMatchObject([{ name: '' }, { name: '' }])
+  expect([unnamed('SELECT 1'), unnamed('SELECT 2')]).toMatchObject([{ name: '' }, { name: '' }])
 })
 
 test('all statements of the store can be known to one process', async () => {
-  for (const file of globSync(join(import.meta.dirname, '*/{*.sql,spare-heartbeats}.ts'))) await import(file)
+  expect((await everyStatement()).length).toBeGreaterThan(350)
   expect([1, 2, 3].map((kinds) => leaseRuns(kinds).name)).toEqual(['lease_runs', 'lease_runs', 'lease_runs'])
 })
 

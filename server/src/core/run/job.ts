@@ -1,4 +1,5 @@
-import type { EventPolicy } from '../events/event.ts'
+import { type EventPolicy, isStages, SEQ_SCOPES } from '../events/event.ts'
+import { type Check, isNumber, isObjectOf, isOneOf, isText } from '../json/stored-json.ts'
 
 /** How a job is run. A policy never changes. A field that is not set has the default of the time when it is used. */
 export interface JobPolicy extends EventPolicy {
@@ -9,30 +10,29 @@ export interface JobPolicy extends EventPolicy {
   continuation_seconds?: number
 }
 
-const isNumber = (value: unknown) => typeof value === 'number'
+/** A field with null is not set. */
+const unset =
+  <T>(check: Check<T>): Check<T | undefined> =>
+  (value): value is T | undefined =>
+    value === null || value === undefined || check(value)
 
-const CHECKS: Readonly<Record<keyof JobPolicy, (value: unknown) => boolean>> = {
-  max_attempts: isNumber,
-  backoff: isBackoff,
-  timeout_seconds: isNumber,
-  lease_ttl_seconds: isNumber,
-  continuation_seconds: isNumber,
-  domain: (value) => typeof value === 'string',
-  stages: (value) => value === 'eco2' || Array.isArray(value),
-  seq_scope: (value) => value === 'job' || value === 'attempt',
-}
-const POLICY_CHECKS = new Map(Object.entries(CHECKS))
+const isBackoff = isObjectOf<Backoff>({ baseSeconds: isNumber, capSeconds: isNumber, jitter: isNumber })
+
+const isPolicy = isObjectOf<JobPolicy>({
+  max_attempts: unset(isNumber),
+  backoff: unset(isBackoff),
+  timeout_seconds: unset(isNumber),
+  lease_ttl_seconds: unset(isNumber),
+  continuation_seconds: unset(isNumber),
+  domain: unset(isText),
+  stages: unset(isStages),
+  seq_scope: unset(isOneOf(SEQ_SCOPES)),
+})
 
 /** Checks a policy that was stored as JSON. */
 export function parsePolicy(value: unknown): JobPolicy {
   if (!isPolicy(value)) throw new TypeError('A stored policy is malformed')
   return value
-}
-
-function isPolicy(value: unknown): value is JobPolicy {
-  if (typeof value !== 'object' || value === null) return false
-  // A newer version may have more fields.
-  return Object.entries(value).every(([name, field]) => field === null || (POLICY_CHECKS.get(name)?.(field) ?? true))
 }
 
 const DEFAULT_MAX_ATTEMPTS = 4
@@ -77,12 +77,6 @@ interface Backoff {
   capSeconds: number
   /** The part of the delay that is random, 0 to 1. */
   jitter: number
-}
-
-function isBackoff(value: unknown): value is Backoff {
-  if (typeof value !== 'object' || value === null) return false
-  const { baseSeconds, capSeconds, jitter }: Partial<Record<keyof Backoff, unknown>> = value
-  return typeof baseSeconds === 'number' && typeof capSeconds === 'number' && typeof jitter === 'number'
 }
 
 /** The form on the wire. */

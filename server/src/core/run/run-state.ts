@@ -1,4 +1,5 @@
 import { JOB_STATES } from '@ichido/sdk/protocol'
+import { isObjectOf, isText, orMissing, orNull, stored } from '../json/stored-json.ts'
 
 /**
  * The state machine of a run: a table, and one pure function that reads it. A run never goes back: a retry is a new
@@ -171,3 +172,16 @@ export const LOG_STREAMS = ['stdout', 'stderr'] as const
 
 /** The stream of the worker's process that a log chunk came from. */
 export type LogStream = (typeof LOG_STREAMS)[number]
+
+/** Why a run has ended without success. */
+export interface RunError {
+  code: string
+  message: string
+  traceback?: string | undefined
+}
+
+/** Checks the error of a run that was stored as JSON; null when the run has none. */
+export const parseRunError = stored(
+  'error',
+  orNull(isObjectOf<RunError>({ code: isText, message: isText, traceback: orMissing(isText) })),
+)

@@ -102,7 +102,7 @@ test.each([
   ['queue_one', { active: true, waiting: 0 }, 'waiting_overlap'],
   ['queue_one', { active: true, waiting: 1 }, 'skipped'],
 ] as const)('overlap %s, %j: %s', (overlap, load, outcome) => {
-  expect(settleTick(overlap, { ...load }).outcome).toBe(outcome)
+  expect(settleTick(overlap, load).outcome).toBe(outcome)
 })
 
 test('the last ticks of the last year are found, and none after them', () => {

@@ -115,24 +115,25 @@ export interface DefinitionLoad {
   backfilledOnly?: boolean
 }
 
-/** What becomes of the next tick. The load is changed as if it were so, for the tick after it. */
-export function settleTick(
-  overlap: Schedule['overlap'],
-  load: DefinitionLoad,
-): { outcome: Outcome; reason: 'overlap' | 'quota' | null } {
+export interface SettledTick {
+  outcome: Outcome
+  reason: 'overlap' | 'quota' | null
+  /** The load for the tick after it. */
+  after: DefinitionLoad
+}
+
+/** The outcome of the next tick. */
+export function settleTick(overlap: Schedule['overlap'], load: DefinitionLoad): SettledTick {
   const { active, waiting, backfilledOnly = false } = load
   if (overlap === 'allow') {
-    // Those that wait were first.
-    if (waiting === 0) return { outcome: 'job', reason: null }
-    if (waiting >= WAITING_MAX) return { outcome: 'skipped', reason: 'quota' }
-    load.waiting++
-    return { outcome: 'waiting_quota', reason: null }
+    // Ticks that wait come first.
+    if (waiting === 0) return { outcome: 'job', reason: null, after: load }
+    if (waiting >= WAITING_MAX) return { outcome: 'skipped', reason: 'quota', after: load }
+    return { outcome: 'waiting_quota', reason: null, after: { ...load, waiting: waiting + 1 } }
   }
-  if (waiting > 0 || (active && overlap === 'skip' && !backfilledOnly)) return { outcome: 'skipped', reason: 'overlap' }
-  if (active) {
-    load.waiting++
-    return { outcome: 'waiting_overlap', reason: null }
+  if (waiting > 0 || (active && overlap === 'skip' && !backfilledOnly)) {
+    return { outcome: 'skipped', reason: 'overlap', after: load }
   }
-  load.active = true
-  return { outcome: 'job', reason: null }
+  if (active) return { outcome: 'waiting_overlap', reason: null, after: { ...load, waiting: waiting + 1 } }
+  return { outcome: 'job', reason: null, after: { ...load, active: true } }
 }

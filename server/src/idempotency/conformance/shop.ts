@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { DatabaseSync } from 'node:sqlite'
 import type pg from 'pg'
-import type { Answer, Call, Keys } from '../index.ts'
-import { postgresKeys, sqliteKeys } from '../index.ts'
+import { type Answer, type Call, type Keys, postgresKeys, sqliteKeys } from '../index.ts'
 
 /** What a request asks of the handler under test, and what its effects are counted by. */
 export interface Order {

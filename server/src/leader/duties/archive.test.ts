@@ -12,7 +12,6 @@ import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import { type Meter, silentMeter } from '../../services/system/meter.ts'
 import { archiveLog, forgetLogs } from '../../store/logs/archive-logs.ts'
 import { command, type Store } from '../../store/port.ts'
-import { text } from '../../store/statement.ts'
 import { seize, trusting } from '../../testing/nodes/reaper.ts'
 import {
   beginWriting,
@@ -24,6 +23,7 @@ import {
 } from '../../testing/services/logs.ts'
 import { ENGINES, type TestServices, testServices } from '../../testing/services/services.ts'
 import { settingsOf } from '../../testing/store/retention.ts'
+import { text } from '../../testing/store/rows.ts'
 import { only } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 import { createArchive } from './archive.ts'

@@ -1,7 +1,7 @@
 import { v7 } from 'uuid'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import { cancelJob } from '../../store/jobs/cancel-job.ts'
+import { cancelJob } from '../../store/jobs/cancel-or-delete.ts'
 import { heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
 import type { Leased } from '../../store/leasing/lease-runs.ts'
 import type { Command } from '../../store/port.ts'

@@ -27,13 +27,15 @@ import { ENGINES } from '../../testing/services/services.ts'
 import { sql } from '../../testing/store/store.ts'
 import { ClockWatch } from '../election/clock-watch.ts'
 
-const insertDefinitions = statement('', {
+const insertDefinitions = statement('test_insert_definitions', {
+  params: { id: 'text', user_id: 'text', schedule: 'text', next: 'integer' },
+  row: {},
   postgres: `INSERT INTO ichido.job_definitions (id, name, user_id, kind, payload, policy, schedule, next_tick_at, created_at,
       updated_at)
     SELECT t.id, t.id::text, t.user_id, 'work', '{}', '{}', t.schedule, t.next, 0, 0
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[]) AS t(id, user_id, schedule, next)`,
+    FROM unnest($id::uuid[], $user_id::text[], $schedule::text[], $next::bigint[]) AS t(id, user_id, schedule, next)`,
   sqlite: `INSERT INTO ichido.job_definitions (id, name, user_id, kind, payload, policy, schedule, next_tick_at, created_at,
-      updated_at) VALUES ($1, $1, $2, 'work', '{}', '{}', $3, $4, 0, 0)`,
+      updated_at) VALUES ($id, $id, $user_id, 'work', '{}', '{}', $schedule, $next, 0, 0)`,
 })
 
 const MINUTE = 60_000
@@ -326,12 +328,16 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
 
   test('many schedules that are due in the same second: all jobs are made within 5 s', async () => {
     const [count, nowMs] = [size(500, 10_000), await now()]
-    const rows = Array.from({ length: count }, (_, i) => [
-      v7(),
-      `user-${i % 50}`,
-      JSON.stringify({ ...EVERY_SECOND, cron: `0 ${i % 60} 3 * * *`, timeZone: i % 2 ? 'Europe/Berlin' : 'UTC' }),
-      nowMs,
-    ])
+    const rows = Array.from({ length: count }, (_, i) => ({
+      id: v7(),
+      user_id: `user-${i % 50}`,
+      schedule: JSON.stringify({
+        ...EVERY_SECOND,
+        cron: `0 ${i % 60} 3 * * *`,
+        timeZone: i % 2 ? 'Europe/Berlin' : 'UTC',
+      }),
+      next: nowMs,
+    }))
     await scene.store.write(command('many', () => each(insertDefinitions, rows)))
     const tick = await ticker(scene)
     const beganMs = performance.now()

@@ -4,7 +4,6 @@ import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { ARTIFACTS_PER_JOB_MAX, type ByteRange, OUTPUTS_PER_RUN_MAX } from '../../core/run/artifact.ts'
 import { type Artifact, findArtifact, holdsLease, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import { findJobs } from '../../store/jobs/read-jobs.ts'
-import { text } from '../../store/statement.ts'
 import { notFound, requireId } from '../answers.ts'
 import { blobsOf, type Deps } from '../deps.ts'
 import { createUpload, receivedOf, renderArtifact, type Uploaded, type UploadRequest } from './upload-artifact.ts'
@@ -71,7 +70,7 @@ export function createArtifactService(deps: Deps): ArtifactService {
     async ofJob(reader, jobId) {
       requireId('job', jobId)
       const [job] = await store.read(findJobs([jobId]))
-      if (job === undefined || !(await isVisible(reader, text(job, 'user_id'), jobId))) throw notFound('job', jobId)
+      if (job === undefined || !(await isVisible(reader, job.user_id, jobId))) throw notFound('job', jobId)
       return (await store.read(listArtifacts(jobId, LISTED_MAX))).map(renderArtifact)
     },
   }

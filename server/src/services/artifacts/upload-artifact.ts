@@ -15,7 +15,6 @@ import {
 } from '../../store/artifacts/artifacts.ts'
 import { findJobs } from '../../store/jobs/read-jobs.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
-import { text } from '../../store/statement.ts'
 import { iso, isoOrNull, notFound } from '../answers.ts'
 import { blobsOf, type Deps } from '../deps.ts'
 
@@ -61,8 +60,8 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
     const { caller } = sender
     if (jobId === null) return { kind: 'unbound', userId: caller.userId }
     const [job] = await store.read(findJobs([jobId]))
-    if (job === undefined || !mayRead(caller, text(job, 'user_id'))) throw notFound('job', jobId)
-    if (!mayChange(caller, text(job, 'user_id'))) throw new IchidoError('FORBIDDEN')
+    if (job === undefined || !mayRead(caller, job.user_id)) throw notFound('job', jobId)
+    if (!mayChange(caller, job.user_id)) throw new IchidoError('FORBIDDEN')
     return { kind: 'input', jobId }
   }
 

@@ -6,7 +6,7 @@ import type { PostgresStore } from '../../store/engines/postgres/postgres.ts'
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import { findQuota } from '../../store/limits/quotas.ts'
 import { command } from '../../store/port.ts'
-import { query, statement } from '../../store/statement.ts'
+import { queryText } from '../../store/statement.ts'
 import { type TestServices, testServices } from '../../testing/services/services.ts'
 import { Gate } from '../../testing/store/gate.ts'
 import { openNode, unique, until } from '../../testing/store/store.ts'
@@ -144,7 +144,7 @@ test('calls that wait for a locked row do not delay other calls', async () => {
 test('a submission does not wait for blocked calls of other sorts', async () => {
   const gate = await Gate.shut(gatekeeper)
   const others = Array.from({ length: 3 }, () =>
-    store.write(gate.hold(command('other', () => query(statement('', 'SELECT 1 AS one'))))),
+    store.write(gate.hold(command('other', () => queryText('SELECT 1 AS one')))),
   )
   await until('all connections of the others to be taken', async () => {
     const text = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"

@@ -3,22 +3,25 @@ import {
   IchidoError,
   type JobDetail,
   type JobShape,
-  type JobState,
   type Page,
   type ResultShape,
-  type RunErrorShape,
   type WaitingForShape,
 } from '@ichido/sdk/protocol'
 import { MICROS } from '../../core/limits/quota.ts'
 import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
-import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-job.ts'
-import { type DeleteRefusal, deleteJob } from '../../store/jobs/delete-job.ts'
+import { type CancelOutcome, cancelJob, type DeleteRefusal, deleteJob } from '../../store/jobs/cancel-or-delete.ts'
 import { countListed, type JobFilter, listJobs } from '../../store/jobs/list-jobs.ts'
-import { countJobs, findJob, findReportedCosts, findResult } from '../../store/jobs/read-jobs.ts'
+import {
+  countJobs,
+  findJob,
+  findReportedCosts,
+  findResult,
+  type JobResult,
+  type ListedJob,
+} from '../../store/jobs/read-jobs.ts'
 import { findObstacles } from '../../store/runs/waiting.ts'
-import { integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
 import { isoOrNull, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
@@ -26,7 +29,7 @@ import { waitFor } from '../wait.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 import { renderDetail, renderListed } from './render.ts'
 
-export type { DeleteRefusal } from '../../store/jobs/delete-job.ts'
+export type { DeleteRefusal } from '../../store/jobs/cancel-or-delete.ts'
 export { EVERY_JOB, type JobFilter } from '../../store/jobs/list-jobs.ts'
 
 export interface JobService {
@@ -61,9 +64,9 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
   async function visible(caller: Caller, jobId: string): Promise<JobDetail> {
     requireId('job', jobId)
     const found = await store.read(findJob(jobId))
-    if (found === null || !mayRead(caller, text(found.job, 'user_id'))) throw notFound('job', jobId)
+    if (found === null || !mayRead(caller, found.job.user_id)) throw notFound('job', jobId)
     const waitingFor = await reasonToWait(found.job)
-    const ids = [jobId, ...found.runs.map((run) => text(run, 'id'))]
+    const ids = [jobId, ...found.runs.map(({ id }) => id)]
     return renderDetail(found, waitingFor, evidence.total(found.once, ids))
   }
 
@@ -73,9 +76,9 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
     if (!mayChange(caller, job.user_id)) throw new IchidoError('FORBIDDEN')
   }
 
-  async function reasonToWait(job: Row): Promise<WaitingForShape | null> {
-    if (!MAY_WAIT.includes(text(job, 'state'))) return null
-    const askedAgoMs = recentPolls.agoMs(text(job, 'queue'), text(job, 'kind'))
+  async function reasonToWait(job: ListedJob): Promise<WaitingForShape | null> {
+    if (!MAY_WAIT.includes(job.state)) return null
+    const askedAgoMs = recentPolls.agoMs(job.queue, job.kind)
     return waitingFor(await store.read(findObstacles(job, askedAgoMs, ONLINE_MS)))
   }
 
@@ -102,16 +105,17 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
       requireId('job', jobId)
       const look = async () => {
         const found = await store.read(findResult(jobId))
-        if (found === undefined || !mayRead(caller, text(found, 'user_id'))) throw notFound('job', jobId)
-        return { row: found, state: text(found, 'state') as RunState }
+        if (found === undefined || !mayRead(caller, found.user_id)) throw notFound('job', jobId)
+        return found
       }
       const ended = async () => {
         const found = await look()
         return isFinal(found.state) ? found : null
       }
       // After an abort it looks once more, because the job may have ended just then.
-      const { row, state } = (await waitFor(deps, [`job:${jobId}`], waitMs, ended, signal)) ?? (await look())
-      if (isFinal(state)) return renderResult(jobId, row)
+      const found = (await waitFor(deps, [`job:${jobId}`], waitMs, ended, signal)) ?? (await look())
+      const { state } = found
+      if (isFinal(state)) return renderResult(jobId, found)
       throw new IchidoError('RESULT_NOT_READY', `Job ${jobId} is ${state}; its result can be read when it has ended`, {
         state,
       })
@@ -147,21 +151,19 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
   }
 }
 
-function renderResult(jobId: string, row: Row): ResultShape {
-  const state = text(row, 'state') as JobState
+function renderResult(jobId: string, found: JobResult): ResultShape {
+  const { state, error, cost_micros: cost } = found
   if (state !== 'SUCCEEDED') {
-    const error = JSON.parse(textOrNull(row, 'error') ?? 'null') as RunErrorShape | null
     throw new IchidoError('JOB_FAILED', `Job ${jobId} ${endText(state, error)}`, { state, error })
   }
-  const cost = integerOrNull(row, 'cost_micros')
   return {
     job_id: jobId,
     state,
-    result: JSON.parse(textOrNull(row, 'result') ?? 'null') as unknown,
-    summary_text: textOrNull(row, 'summary_text'),
-    freqs_csv: textOrNull(row, 'freqs_csv'),
-    meta: JSON.parse(textOrNull(row, 'meta') ?? 'null') as unknown,
+    result: JSON.parse(found.result ?? 'null') as unknown,
+    summary_text: found.summary_text,
+    freqs_csv: found.freqs_csv,
+    meta: JSON.parse(found.meta ?? 'null') as unknown,
     cost: cost === null ? null : cost / MICROS,
-    finished_at: isoOrNull(integerOrNull(row, 'finished_at')),
+    finished_at: isoOrNull(found.finished_at),
   }
 }

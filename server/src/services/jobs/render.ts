@@ -1,74 +1,64 @@
-import type { JobDetail, JobShape, JobState, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
+import type { JobDetail, JobShape, RunErrorShape, RunShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { clip } from '../../core/json/text.ts'
 import { MICROS } from '../../core/limits/quota.ts'
 import { isHeld, wantedRunAt } from '../../core/run/artifact.ts'
 import { type JobPolicy, toBackoffShape } from '../../core/run/job.ts'
-import type { JobRows } from '../../store/jobs/read-jobs.ts'
-import { integer, integerOrNull, type Row, text, textOrNull } from '../../store/statement.ts'
+import type { JobWithRuns, ListedJob, ShownRun } from '../../store/jobs/read-jobs.ts'
 import type { PromiseCounts } from '../../store/system/promise-counters.ts'
 import { iso, isoOrNull } from '../answers.ts'
-
-/** Renders rows of the store in the form of the API. */
-
-const time = (row: Row, column: string) => isoOrNull(integerOrNull(row, column))
-
-function errorOf(row: Row): RunErrorShape | null {
-  const error = textOrNull(row, 'error')
-  return error === null ? null : (JSON.parse(error) as RunErrorShape)
-}
 
 /** A list has up to 200 errors, so their messages are cut. The detail of a job has the whole message. */
 export const LISTED_MESSAGE_MAX = 1_000
 
-export function renderListed(row: Row): JobShape {
-  const error = errorOf(row)
-  return renderJob(row, error && { code: error.code, message: clip(error.message, LISTED_MESSAGE_MAX) })
+export function renderListed(job: ListedJob): JobShape {
+  const { error } = job
+  return renderJob(job, error && { code: error.code, message: clip(error.message, LISTED_MESSAGE_MAX) })
 }
 
-function renderJob(row: Row, error: RunErrorShape | null): JobShape {
+function renderJob(job: ListedJob, error: RunErrorShape | null): JobShape {
   return {
-    job_id: text(row, 'job_id'),
-    kind: text(row, 'kind'),
-    queue: text(row, 'queue'),
-    user_id: text(row, 'user_id'),
-    state: text(row, 'state') as JobState,
-    priority: integer(row, 'priority'),
-    attempt: integer(row, 'attempt'),
-    retry_count: integer(row, 'retry_count'),
-    labels: JSON.parse(textOrNull(row, 'labels') ?? '{}') as Record<string, string>,
-    estimated_cost: integer(row, 'estimated_cost_micros') / MICROS,
-    created_at: iso(integer(row, 'created_at')),
-    run_at: iso(wantedRunAt(integer(row, 'run_at'))),
-    awaits_artifacts: isHeld(integer(row, 'run_at')) && row.state === 'PENDING',
-    started_at: time(row, 'started_at'),
-    finished_at: time(row, 'finished_at'),
-    cancel_requested_at: time(row, 'cancel_requested_at'),
-    replaces_job_id: textOrNull(row, 'replaces_job_id'),
-    definition: textOrNull(row, 'definition'),
-    scheduled_for: time(row, 'scheduled_for'),
+    job_id: job.job_id,
+    kind: job.kind,
+    queue: job.queue,
+    user_id: job.user_id,
+    state: job.state,
+    priority: job.priority,
+    attempt: job.attempt,
+    retry_count: job.retry_count,
+    labels: job.labels ?? {},
+    estimated_cost: job.estimated_cost_micros / MICROS,
+    created_at: iso(job.created_at),
+    run_at: iso(wantedRunAt(job.run_at)),
+    awaits_artifacts: isHeld(job.run_at) && job.state === 'PENDING',
+    started_at: isoOrNull(job.started_at),
+    finished_at: isoOrNull(job.finished_at),
+    cancel_requested_at: isoOrNull(job.cancel_requested_at),
+    replaces_job_id: job.replaces_job_id,
+    definition: job.definition,
+    scheduled_for: isoOrNull(job.scheduled_for),
     error,
   }
 }
 
-function renderRun(row: Row): RunShape {
+function renderRun(run: ShownRun): RunShape {
   return {
-    run_id: text(row, 'id'),
-    run_no: integer(row, 'run_no'),
-    state: text(row, 'state') as JobState,
-    version: integer(row, 'version'),
-    attempt: integer(row, 'attempt'),
-    retry_count: integer(row, 'retry_count'),
-    run_at: iso(wantedRunAt(integer(row, 'run_at'))),
-    created_at: iso(integer(row, 'created_at')),
-    assigned_worker_id: textOrNull(row, 'assigned_worker_id'),
-    assigned_at: time(row, 'assigned_at'),
-    lease_expires_at: time(row, 'lease_expires_at'),
-    started_at: time(row, 'started_at'),
-    finished_at: time(row, 'finished_at'),
-    continuation_state: text(row, 'continuation_state') === 'CONFIRMING' ? 'CONFIRMING' : 'NONE',
-    continuation_check_deadline_at: time(row, 'continuation_check_deadline_at'),
-    cancel_requested_at: time(row, 'cancel_requested_at'),
-    error: errorOf(row),
+    run_id: run.id,
+    run_no: run.run_no,
+    state: run.state,
+    version: run.version,
+    attempt: run.attempt,
+    retry_count: run.retry_count,
+    run_at: iso(wantedRunAt(run.run_at)),
+    created_at: iso(run.created_at),
+    assigned_worker_id: run.assigned_worker_id,
+    assigned_at: isoOrNull(run.assigned_at),
+    lease_expires_at: isoOrNull(run.lease_expires_at),
+    started_at: isoOrNull(run.started_at),
+    finished_at: isoOrNull(run.finished_at),
+    continuation_state: run.continuation_state === 'CONFIRMING' ? 'CONFIRMING' : 'NONE',
+    continuation_check_deadline_at: isoOrNull(run.continuation_check_deadline_at),
+    cancel_requested_at: isoOrNull(run.cancel_requested_at),
+    error: run.error,
   }
 }
 
@@ -77,24 +67,24 @@ function toPolicyShape({ backoff, ...policy }: JobPolicy): Record<string, unknow
 }
 
 export function renderDetail(
-  { job, runs, key }: JobRows,
+  { job, runs, key }: JobWithRuns,
   waitingFor: WaitingForShape | null,
   once: PromiseCounts,
 ): JobDetail {
   return {
-    ...renderJob(job, errorOf(job)),
-    payload: JSON.parse(text(job, 'payload')) as unknown,
-    policy: toPolicyShape(JSON.parse(text(job, 'policy')) as JobPolicy),
-    traceparent: textOrNull(job, 'traceparent'),
+    ...renderJob(job, job.error),
+    payload: JSON.parse(job.payload) as unknown,
+    policy: toPolicyShape(job.policy),
+    traceparent: job.traceparent,
     idempotency_key: key,
-    trigger_id: textOrNull(job, 'trigger_id'),
+    trigger_id: job.trigger_id,
     waiting_for: waitingFor,
     runs: runs.map(renderRun),
     once: {
       duplicates_refused: once.duplicatesRefused,
       replays_served: once.replaysServed,
       stale_writes_fenced: once.staleWritesFenced,
-      reassignments: reassignments(runs.map((run) => integer(run, 'attempt'))),
+      reassignments: reassignments(runs.map(({ attempt }) => attempt)),
     },
   }
 }

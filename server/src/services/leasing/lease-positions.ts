@@ -1,4 +1,5 @@
-import type { KindRotation, Leased, LeaseFrom, LeaseItem, Position } from '../../store/leasing/lease-runs.ts'
+import type { KindRotation, Leased, LeaseItem, Position, Positions } from '../../store/leasing/lease-runs.ts'
+import { placeName } from '../../store/leasing/leased.ts'
 import type { Deps } from '../deps.ts'
 
 /** A queue with fewer leased runs has few dead index entries. */
@@ -28,13 +29,35 @@ export class LeasePositions {
     this.#deps = deps
   }
 
-  readonly from: LeaseFrom = (queue, kinds) => {
+  /** Where a scan of these kinds that begins now goes on; null: it is one from the beginning. */
+  from(queue: string, kinds: readonly string[]): Position | null {
     if (this.#deps.store.engine === 'sqlite') return null
-    const nowMs = this.#deps.world.monotonic()
-    const place = this.#place(queue, kinds)
-    if (place.last !== null && place.runs >= PAST_RUNS && nowMs - place.fullScanAtMs < FULL_SCAN_MS) return place.last
-    place.fullScanAtMs = nowMs
-    return null
+    const place = this.#place(placeName(queue, kinds))
+    const position = this.#positionOf(place)
+    if (position === null) place.fullScanAtMs = this.#deps.world.monotonic()
+    return position
+  }
+
+  /** The same for a look that may scan these places. Its answer says which of them it has scanned from the beginning. */
+  all(places: Iterable<{ queue: string; kinds: readonly string[] }>): Positions {
+    const positions = new Map<string, Position>()
+    if (this.#deps.store.engine === 'sqlite') return positions
+    for (const { queue, kinds } of places) {
+      const name = placeName(queue, kinds)
+      const position = this.#positionOf(this.#place(name))
+      if (position !== null) positions.set(name, position)
+    }
+    return positions
+  }
+
+  /** The look began at `beganMs`. */
+  scanned(places: Iterable<string>, beganMs: number): void {
+    if (this.#deps.store.engine === 'sqlite') return
+    for (const name of places) this.#place(name).fullScanAtMs = beganMs
+  }
+
+  #positionOf({ last, runs, fullScanAtMs }: Place): Position | null {
+    return runs >= PAST_RUNS && this.#deps.world.monotonic() - fullScanAtMs < FULL_SCAN_MS ? last : null
   }
 
   record(items: readonly LeaseItem[], answers: readonly (readonly Leased[])[]): void {
@@ -42,7 +65,7 @@ export class LeasePositions {
     const lasts = new Map<Place, Leased>()
     items.forEach((item, i) => {
       for (const lease of answers[i] ?? []) {
-        const place = this.#place(lease.queue, item.kinds)
+        const place = this.#place(placeName(lease.queue, item.kinds))
         place.runs++
         const last = lasts.get(place)
         if (last === undefined || isBehind(lease, last)) lasts.set(place, lease)
@@ -51,8 +74,7 @@ export class LeasePositions {
     for (const [place, { priority, fairTag }] of lasts) place.last = { priority, fairTag }
   }
 
-  #place(queue: string, kinds: readonly string[]): Place {
-    const name = JSON.stringify([queue, kinds])
+  #place(name: string): Place {
     let place = this.#places.get(name)
     if (place === undefined) {
       if (this.#places.size >= PLACES_MAX) this.#places.clear()

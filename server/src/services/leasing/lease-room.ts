@@ -1,4 +1,4 @@
-import { countWorkerLeases } from '../../store/leasing/worker-leases.ts'
+import { countWorkerLeases } from '../../store/leasing/find-leases.ts'
 import type { Deps } from '../deps.ts'
 import { maximumReached } from '../limits/maximum.ts'
 

@@ -5,7 +5,7 @@ import { size } from '../../../../scripts/testing/size.ts'
 import { EmbeddedBus } from '../../bus/embedded.ts'
 import { realWorld } from '../../node/world.ts'
 import type { PostgresStore } from '../../store/engines/postgres/postgres.ts'
-import type { LeaseFrom } from '../../store/leasing/lease-runs.ts'
+import { type Position, placeName } from '../../store/leasing/leased.ts'
 import { command } from '../../store/port.ts'
 import type { Work } from '../../store/statement.ts'
 import { insertBulk } from '../../testing/store/bulk.ts'
@@ -41,12 +41,13 @@ afterAll(async () => {
 })
 
 /** How many pages the scan for runs to lease looks at. */
-async function pagesRead(queue: string, from: LeaseFrom): Promise<number> {
+async function pagesRead(queue: string, from: Position | null): Promise<number> {
   const item = new Scene(node).leaseItem({ queues: [queue], max: 10 })
   const undo = new Error('This was a trial')
   let pages = 0
   const trial = command('explain', function* work(): Work<void> {
-    const inner = leasesFor([item], from).work(false)
+    const positions = new Map(from === null ? [] : [[placeName(queue, item.kinds), from]])
+    const inner = leasesFor([item], positions).work(false)
     let next = inner.next()
     while (!next.done) {
       const step = next.value
@@ -92,8 +93,8 @@ test('leasing stays fast under an open snapshot', { timeout: 1_800_000 }, async 
   )
   const last = { priority: 0, fairTag: Number(row?.tag) }
 
-  const full = await pagesRead(queue, () => null)
-  const resumed = await pagesRead(queue, () => last)
+  const full = await pagesRead(queue, null)
+  const resumed = await pagesRead(queue, last)
   expect(full, 'the past is still there, and would be stepped over').toBeGreaterThan(leased / 100)
   expect(resumed).toBeLessThan(60)
   await dump.query('COMMIT')
@@ -118,9 +119,10 @@ test('scans of a busy queue continue from the position for 200 ms', async () => 
 test('runs before the position are found if there are none behind it', async () => {
   const scene = new Scene(node)
   const early = await scene.submitted({ fairTag: 5 })
-  const from = () => ({ priority: 0, fairTag: 100 })
   const late = await scene.submitted({ fairTag: 100 })
-  const lease = async () => (await node.write(leasesFor([scene.leaseItem({ max: 5 })], from))).flat()
+  const item = () => scene.leaseItem({ max: 5 })
+  const from = new Map([[placeName(scene.queue, item().kinds), { priority: 0, fairTag: 100 }]])
+  const lease = async () => (await node.write(leasesFor([item()], from))).flat()
   expect((await lease()).map(({ jobId }) => jobId)).toEqual([late])
   expect((await lease()).map(({ jobId }) => jobId)).toEqual([early])
 })

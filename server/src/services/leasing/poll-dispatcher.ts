@@ -347,8 +347,10 @@ export class PollDispatcher {
     let unserved: Chosen = new Map()
     try {
       const items = polls.map((poll) => ({ ...poll.item, queues: chosen.get(poll) ?? [] }))
-      const answer = await store.write(leaseBatch(items, this.#positions.from, this.#rotations.places))
+      const from = this.#positions.all(new Set(polls.flatMap(({ lines }) => lines)))
+      const answer = await store.write(leaseBatch(items, from, this.#rotations.places))
       this.#rotations.keep(answer.rotation)
+      this.#positions.scanned(answer.scanned, began)
       this.#positions.record(items, answer.leases)
       unserved = this.#answer(chosen, answer.leases)
     } catch (error) {

@@ -1,19 +1,11 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { leasesOnJob } from '../../store/leasing/job-leases.ts'
+import { findLeaseOfJob, type LeaseOfJob } from '../../store/leasing/find-leases.ts'
 import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'
 import { iso, notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import type { RunService } from './runs.ts'
-
-interface JobHeld {
-  workerId: string
-  jobId: string
-  kind: string
-  /** The lease that the worker names, or null. */
-  leaseId: string | null
-}
 
 /** The advice for calculations that take longer than their lease. It continues a sentence. */
 export const LONGER_LEASE = 'raise lease_ttl_seconds of its queue or definition'
@@ -26,15 +18,15 @@ export const LONGER_LEASE = 'raise lease_ttl_seconds of its queue or definition'
 export async function finishByJob(
   deps: Deps,
   runs: RunService,
-  held: JobHeld,
+  held: LeaseOfJob,
   report: Report,
 ): Promise<Exclude<FinishOutcome, { kind: 'refused' }>> {
-  const { workerId, jobId, kind } = held
+  const { workerId, jobId } = held
   requireId('job', jobId)
-  const leases = await deps.store.read(leasesOnJob(jobId, kind, workerId))
-  if (leases === null) throw notFound('job', jobId)
-  const leaseId = held.leaseId === null ? leases[0] : leases.find((lease) => lease === held.leaseId)
-  if (leaseId === undefined) {
+  const found = await deps.store.read(findLeaseOfJob(held))
+  if (found === null) throw notFound('job', jobId)
+  const { leaseId } = found
+  if (leaseId === null) {
     deps.evidence.refused(jobId, 'LEASE_LOST')
     throw await refusal(
       deps,
@@ -48,7 +40,7 @@ export async function finishByJob(
 }
 
 /** The same error with a message that says what happened to the job, if the report came too late. */
-async function refusal(deps: Deps, { jobId, workerId, leaseId }: JobHeld, error: IchidoError): Promise<IchidoError> {
+async function refusal(deps: Deps, { jobId, workerId, leaseId }: LeaseOfJob, error: IchidoError): Promise<IchidoError> {
   if (error.code !== 'LEASE_LOST' && error.code !== 'ALREADY_ENDED') return error
   const runId = leaseId === null ? null : runIdOf(leaseId)
   if (leaseId !== null && runId === null) return error

@@ -1,6 +1,6 @@
 import type { LeaseShape } from '@ichido/sdk/protocol'
 import { expect, test } from 'vitest'
-import { cancelJob } from '../../store/jobs/cancel-job.ts'
+import { cancelJob } from '../../store/jobs/cancel-or-delete.ts'
 import type { Report } from '../../store/runs/finish-runs.ts'
 import { eachServices } from '../../testing/services/each-services.ts'
 import { thrownBy } from '../../testing/services/embedded.ts'

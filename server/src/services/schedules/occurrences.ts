@@ -6,7 +6,7 @@ import type { Definition } from '../../core/schedule/definition.ts'
 import { ticksBetween } from '../../core/schedule/schedule.ts'
 import { GRACE_MS, lastTicks } from '../../core/schedule/ticks.ts'
 import { takesData } from '../../core/schedule/trigger.ts'
-import type { Store } from '../../store/port.ts'
+import { pageOf, type Store } from '../../store/port.ts'
 import {
   abortBackfill,
   type Backfill,
@@ -17,7 +17,6 @@ import {
 import { runDefinition } from '../../store/schedules/definition-jobs.ts'
 import { findDefinitionNow } from '../../store/schedules/definitions.ts'
 import { findKnown, findOccurrences, type Occurrence, readScheduleCounts } from '../../store/schedules/occurrences.ts'
-import { pageOf } from '../../store/statement.ts'
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
 import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'

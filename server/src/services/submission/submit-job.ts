@@ -5,8 +5,7 @@ import { toMicros } from '../../core/limits/quota.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { DEFAULT_UPLOAD_TTL_SECONDS } from '../../core/run/artifact.ts'
 import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, fromBackoffShape, type JobPolicy } from '../../core/run/job.ts'
-import type { Command } from '../../store/port.ts'
-import { rehearse } from '../../store/submission/rehearse.ts'
+import { type Command, rehearse } from '../../store/port.ts'
 import {
   type Accepted,
   type RenderAccepted,

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { EmbeddedBus } from '../../bus/embedded.ts'
 import type { Topic } from '../../bus/port.ts'
-import { integer, text } from '../../store/statement.ts'
 import { callerOf, eachServices } from '../../testing/services/each-services.ts'
 import { registered } from '../../testing/services/workers.ts'
+import { integer, text } from '../../testing/store/rows.ts'
 import { only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 

@@ -1,6 +1,5 @@
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
-import { one, pageOf, query, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
+import { one, query, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
 
 /**
  * Records a change in the transaction that makes it. Inserting the same entry again, after an uncertain commit, adds

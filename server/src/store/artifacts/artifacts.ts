@@ -2,7 +2,7 @@ import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/limit
 import { type ArtifactState, hold, OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { readLogOwner } from '../logs/run-logs.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, command, commandIn } from '../port.ts'
 import { each, exactlyOne, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './artifacts.sql.ts'
 import { insertHeldRuns, insertInputs, shareOwnBlobs } from './artifacts.sql.ts'
@@ -52,7 +52,7 @@ export type OpenOutcome =
 
 /** Finds or creates the row for the bytes, and starts their timeout. */
 export function openUpload(owner: UploadOwner, wish: UploadWish): Command<OpenOutcome> {
-  return command('open_upload', function* work(): Work<OpenOutcome> {
+  return commandIn('users', 'open_upload', function* work(): Work<OpenOutcome> {
     const userId = yield* userOf(owner)
     const quota = userId === null ? NO_LIMIT : yield* lockForBytes(userId)
     const refusal = quota.maxBytes === null ? null : yield* refuseUpload(owner, wish, quota)
@@ -159,7 +159,7 @@ export type CompleteOutcome =
  * in the same transaction. The returned blob may be another one with the same content.
  */
 export function completeUpload(owner: UploadOwner, stored: Stored): Command<CompleteOutcome> {
-  return command('complete_upload', function* work(): Work<CompleteOutcome> {
+  return commandIn('users', 'complete_upload', function* work(): Work<CompleteOutcome> {
     const userId = yield* userOf(owner)
     const quota = userId === null ? NO_LIMIT : yield* lockForBytes(userId)
     const held = owner.kind === 'input' ? yield* one(sql.lockHeldRun, { job_id: owner.jobId }) : undefined

@@ -10,7 +10,7 @@ import { ENGINES, type Engine, type TestServices, testServices } from '../../tes
 import { tamper } from '../../testing/store/tampered-backup.ts'
 import { EVERY_JOB } from '../jobs/list-jobs.ts'
 import { command } from '../port.ts'
-import { query, statement, type Work } from '../statement.ts'
+import { queryText, type Work } from '../statement.ts'
 import { raiseEpoch } from '../system/leadership.ts'
 import { backupStore, restoreStore } from './backup.ts'
 
@@ -282,6 +282,6 @@ test('a restore whose commit went unheard is not taken for a store of somebody e
   }
   const { epoch } = await restoreStore(twice, backupOf('sqlite'), {})
   expect(epoch).toBe((await epochOf(source('sqlite'))) + 1_000)
-  const count = command('count', () => query(statement('', 'SELECT count(*) AS n FROM ichido.jobs')))
+  const count = command('count', () => queryText('SELECT count(*) AS n FROM ichido.jobs'))
   expect(await store.read(count)).toEqual([{ n: JOBS + 1 }])
 })

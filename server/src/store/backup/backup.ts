@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
 import { SCHEMA_VERSION } from '../migrations/index.ts'
 import { type Command, command, type Store } from '../port.ts'
-import { integer, one, query, statement, type Work } from '../statement.ts'
-import { raiseEpoch } from '../system/leadership.ts'
+import { exactlyOne, queryText, type Work } from '../statement.ts'
+import { raiseEpoch, readLeadership } from '../system/leadership.ts'
 import {
   BackupFile,
   BackupRefused,
@@ -100,10 +100,10 @@ export function verifyBackup(file: string): BackupReport & { created_at: string;
 }
 
 /** On PostgreSQL all pages are read from one snapshot, which neither waits nor blocks others. */
-const useSnapshot = statement('', {
+const USE_SNAPSHOT = {
   postgres: 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY',
   sqlite: 'SELECT 1',
-})
+}
 
 function copyInto(
   backup: BackupFile,
@@ -112,7 +112,7 @@ function copyInto(
   onProgress: CopyOptions['onProgress'],
 ): Command<void> {
   return command('backup', function* work(): Work<void> {
-    yield* query(useSnapshot)
+    yield* queryText(USE_SNAPSHOT)
     backup.begin()
     const sums = new Map<string, TableSum>()
     for (const table of backup.tables) {
@@ -158,7 +158,7 @@ function copyOut(backup: BackupFile, onProgress: CopyOptions['onProgress']): Com
   const expected = new Map(tables.map((table) => [table.name, backup.sum(table)]))
 
   return command('restore', function* work(again): Work<number> {
-    yield* query(lockAll(backup.tables))
+    yield* queryText(lockAll(backup.tables))
     if (!(yield* holds(tables, pristineSums()))) {
       // An earlier try may have been committed without our knowledge.
       if (again && (yield* holds(tables, expected))) return yield* currentEpoch()
@@ -200,20 +200,20 @@ function* counted<T>(pages: Iterable<T[]>, tell: (rows: number) => void): Genera
 }
 
 function* currentEpoch(): Work<number> {
-  return integer(yield* one(statement('', 'SELECT epoch FROM ichido.leadership WHERE id = 1')), 'epoch')
+  return (yield* exactlyOne(readLeadership, {})).epoch
 }
 
 /** Keeps nodes on the same database from writing meanwhile. */
 function lockAll(tables: readonly Table[]) {
   const names = tables.map((table) => `ichido.${table.name}`).join(', ')
-  return statement('', { postgres: `LOCK TABLE ${names} IN EXCLUSIVE MODE`, sqlite: 'SELECT 1' })
+  return { postgres: `LOCK TABLE ${names} IN EXCLUSIVE MODE`, sqlite: 'SELECT 1' }
 }
 
 /** With statistics of empty tables the planner would scan whole tables. */
 function refreshStatistics(tables: readonly Table[]): Command<void> {
   return command('refresh_statistics', function* work(): Work<void> {
     for (const { name } of tables) {
-      yield* query(statement('', { postgres: `ANALYZE ichido.${name}`, sqlite: 'SELECT 1' }))
+      yield* queryText({ postgres: `ANALYZE ichido.${name}`, sqlite: 'SELECT 1' })
     }
   })
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { each, query, type Row, statement, text, type Work } from '../statement.ts'
+import { queryText, type Row, select, unnamed, type Work } from '../statement.ts'
 
 /** A table with the same name, columns and primary key on every engine. */
 export interface Table {
@@ -25,15 +25,15 @@ export function* readTable(
   const key = table.primaryKey.map(quoted).join(', ')
   const from = `SELECT ${table.columns.map(quoted).join(', ')} FROM ichido.${table.name}`
   const marks = table.primaryKey.map((_, i) => `$${i + 2}`).join(', ')
-  const first = statement('', `${from} ORDER BY ${key} LIMIT $1`)
-  const next = statement('', `${from} WHERE (${key}) > (${marks}) ORDER BY ${key} LIMIT $1`)
+  const first = `${from} ORDER BY ${key} LIMIT $1`
+  const next = `${from} WHERE (${key}) > (${marks}) ORDER BY ${key} LIMIT $1`
 
   let last: Row | undefined
   let limit = PAGE_ROWS_FIRST
   for (let left = rowsMax; left > 0; ) {
     const count = Math.min(limit, left)
     const place = table.primaryKey.map((column) => last?.[column] ?? null)
-    const rows = yield* last === undefined ? query(first, count) : query(next, count, ...place)
+    const rows = yield* last === undefined ? queryText(first, count) : queryText(next, count, ...place)
     if (rows.length === 0) return
     const page = rows.map((row) => table.columns.map((column) => plain(row, column)))
     take(page)
@@ -46,27 +46,28 @@ export function* readTable(
 
 /** Inserts rows unchanged. */
 export function* insertRows(table: Table, pages: Iterable<Values[]>): Work<void> {
-  const types = new Map((yield* query(columnTypes(table))).map((row) => [text(row, 'name'), text(row, 'type')]))
+  const types = new Map((yield* columnTypes(table)).map(({ name, type }) => [name, type]))
   const columns = table.columns.map(quoted).join(', ')
   const arrays = table.columns.map((column, i) => `$${i + 1}::${types.get(column)}[]`).join(', ')
   const marks = table.columns.map((_, i) => `$${i + 1}`).join(', ')
-  const insert = statement('', {
+  const insert = unnamed({
     postgres: `INSERT INTO ichido.${table.name} (${columns}) SELECT * FROM unnest(${arrays})`,
     sqlite: `INSERT INTO ichido.${table.name} (${columns}) VALUES (${marks})`,
   })
-  for (const page of pages) yield* each(insert, page)
+  for (const rows of pages) yield { kind: 'each', statement: insert, rows }
 }
 
 export function* emptyTable(table: Table): Work<void> {
-  yield* query(statement('', `DELETE FROM ichido.${table.name}`))
+  yield* queryText(`DELETE FROM ichido.${table.name}`)
 }
 
 function columnTypes({ name }: Table) {
-  return statement('', {
+  const text = {
     postgres: `SELECT attname AS name, format_type(atttypid, NULL) AS type FROM pg_attribute
       WHERE attrelid = 'ichido.${name}'::regclass AND attnum > 0 AND NOT attisdropped`,
     sqlite: `SELECT name, type FROM pragma_table_info('${name}')`,
-  })
+  }
+  return select({ name: 'text', type: 'text' }, text, [])
 }
 
 function rowsFitting(page: readonly Values[]): number {

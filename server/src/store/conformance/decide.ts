@@ -1,12 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import { type Decision, decide, isFinal, RUN_STATES, type RunCommand, type RunState } from '../../core/run/run-state.ts'
+import { integer, text } from '../../testing/store/rows.ts'
 import { failed, finished, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import type { Leased } from '../leasing/lease-runs.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
 import { toFacts } from '../runs/run-facts.ts'
 import { FACTS_ROW } from '../runs/runs.sql.ts'
-import { integer, type Row, readRows, text } from '../statement.ts'
+import { type Row, readRows } from '../statement.ts'
 import type { Given } from './given.ts'
 
 /** `adopt` looks at two runs: late-reports.ts has it. */

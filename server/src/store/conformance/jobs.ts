@@ -3,12 +3,12 @@ import { describe, expect, test } from 'vitest'
 import { overhear } from '../../testing/http/overhear.ts'
 import { failed, finished, Scene } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
-import { cancelJob } from '../jobs/cancel-job.ts'
+import { cancelJob } from '../jobs/cancel-or-delete.ts'
 import { EVERY_JOB, type JobFilter, listJobs } from '../jobs/list-jobs.ts'
 import { countJobs, findJob, findJobs } from '../jobs/read-jobs.ts'
 import type { Command } from '../port.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
-import { type Row, type Step, text } from '../statement.ts'
+import type { Row, Step } from '../statement.ts'
 import { consumeSlot } from '../submission/reservations.ts'
 import type { Given } from './given.ts'
 
@@ -219,7 +219,7 @@ export function jobConformance({ store }: Given): void {
 
   async function listed(filter: Partial<JobFilter>, limit: number, after: string | null) {
     const { rows, next } = await store().read(listJobs({ ...EVERY_JOB, ...filter }, limit, after))
-    return { ids: rows.map((row) => text(row, 'job_id')), next }
+    return { ids: rows.map(({ job_id }) => job_id), next }
   }
 
   async function ids(filter: Partial<JobFilter>): Promise<string[]> {

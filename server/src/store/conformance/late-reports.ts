@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import { type Decision, decide, isFinal, RUN_STATES, type RunState } from '../../core/run/run-state.ts'
 import { lapsedRun } from '../../testing/store/lapsed.ts'
+import { integer } from '../../testing/store/rows.ts'
 import { failed, finished, type Holding, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import type { Leased } from '../leasing/lease-runs.ts'
 import type { FinishItem, FinishOutcome, Report } from '../runs/finish-runs.ts'
-import { readAfter } from '../runs/late-reports.sql.ts'
-import { beforeOf, finishLate } from '../runs/late-reports.ts'
+import { beforeOf, finishLate, readAfter } from '../runs/late-reports.ts'
 import { toFacts } from '../runs/run-facts.ts'
-import { integer, one, type Row } from '../statement.ts'
+import { one, type Row } from '../statement.ts'
 import type { Given } from './given.ts'
 
 /** Who has the job's next run, or had it. */

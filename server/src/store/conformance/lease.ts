@@ -1,13 +1,14 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { integer, text } from '../../testing/store/rows.ts'
 import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { byRunAt } from '../../testing/store/tags.ts'
 import { leaseBatch } from '../leasing/lease-runs.ts'
+import { placeName } from '../leasing/leased.ts'
 import { PAYLOADS_BYTES_MAX } from '../leasing/leases.sql.ts'
 import { promoteDue } from '../leasing/promote-runs.ts'
 import { putQueue } from '../leasing/queues.ts'
-import { integer, text } from '../statement.ts'
 import type { Given } from './given.ts'
 
 export function leaseConformance({ store }: Given): void {
@@ -128,7 +129,7 @@ export function leaseConformance({ store }: Given): void {
       await scene.submitAll(Array.from({ length: 900 }, (_, i) => scene.item({ kind: kind(i) })))
       const turns = new Map<string, string>()
       // Also in a busy queue, whose scans go on from a place behind which there is work.
-      const from = () => ({ priority: 0, fairTag: 0 })
+      const from = new Map([[placeName(scene.queue, []), { priority: 0, fairTag: 0 }]])
       const lease = async () => {
         const { leases, rotation } = await store().write(leaseBatch([scene.leaseItem({ kinds: [] })], from, turns))
         for (const [queue, last] of rotation) {

@@ -1,11 +1,11 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { Reaper } from '../../testing/nodes/reaper.ts'
+import { integer } from '../../testing/store/rows.ts'
 import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 import { findLastTags, raiseQueueTimes } from '../leasing/fair-tags.ts'
 import { findQueue, findQueues, putQueue, type QueueSettings } from '../leasing/queues.ts'
-import { integer } from '../statement.ts'
 import type { Given } from './given.ts'
 
 export function queueConformance({ store }: Given): void {

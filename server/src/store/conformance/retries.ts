@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { Reaper } from '../../testing/nodes/reaper.ts'
+import { integer } from '../../testing/store/rows.ts'
 import { failed, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
-import { integer, type Row } from '../statement.ts'
+import type { Row } from '../statement.ts'
 import type { Given } from './given.ts'
 import { refused } from './runs.ts'
 

@@ -1,13 +1,13 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { overhear } from '../../testing/http/overhear.ts'
+import { integer } from '../../testing/store/rows.ts'
 import { failed, finished, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { findResult } from '../jobs/read-jobs.ts'
 import { heartbeatBatch } from '../leasing/heartbeat-runs.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
 import { startBatch } from '../runs/start-runs.ts'
-import { integer } from '../statement.ts'
 import type { Given } from './given.ts'
 
 export function runConformance({ store }: Given): void {

@@ -1,10 +1,10 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
+import { text } from '../../testing/store/rows.ts'
 import { KEY_TTL_MS, only, renderForTest, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { findJob } from '../jobs/read-jobs.ts'
 import { setQuota } from '../limits/quotas.ts'
-import { integer, text } from '../statement.ts'
 import type { SubmitItem, SubmitOutcome } from '../submission/submission.ts'
 import { submitJobs } from '../submission/submit-jobs.ts'
 import type { Given } from './given.ts'
@@ -23,7 +23,7 @@ export function submitConformance({ store }: Given): void {
         user_id: scene.userId,
         payload: '{"n":1}',
         priority: 7,
-        labels: '{"team":"a"}',
+        labels: { team: 'a' },
         estimated_cost_micros: 5,
         traceparent: 't',
         state: 'PENDING',
@@ -34,8 +34,8 @@ export function submitConformance({ store }: Given): void {
         jobId: item.jobId,
         kind: 'work',
         queue: scene.queue,
-        createdAt: new Date(integer(found?.job, 'created_at')).toISOString(),
-        runAt: new Date(integer(found?.job, 'run_at')).toISOString(),
+        createdAt: new Date(found?.job.created_at ?? 0).toISOString(),
+        runAt: new Date(found?.job.run_at ?? 0).toISOString(),
         quotaWarnings: [],
         costLimitWarning: null,
       })
@@ -68,7 +68,7 @@ export function submitConformance({ store }: Given): void {
       const payload = JSON.stringify({ a: '一度 ü 😀 \u2028 \\ " \' $1 ichido.jobs now_ms()', b: '\u0000\ud800' })
       const jobId = await scene.submitted({ payload, labels: { ümlaut: "it's" }, key: 'a"b\\c/$1' })
       const found = await store().read(findJob(jobId))
-      expect(found).toMatchObject({ job: { payload, labels: '{"ümlaut":"it\'s"}' }, key: 'a"b\\c/$1' })
+      expect(found).toMatchObject({ job: { payload, labels: { ümlaut: "it's" } }, key: 'a"b\\c/$1' })
     })
   })
 

@@ -3,8 +3,14 @@ import { describe, expect, test } from 'vitest'
 import { Scene } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 import type { Command } from '../port.ts'
-import { createEnrollToken, registerWorker } from '../workers/register-worker.ts'
-import { findWorkerToken, renewToken, revokeWorker, settleToken } from '../workers/workers.ts'
+import {
+  createEnrollToken,
+  findWorkerToken,
+  registerWorker,
+  renewToken,
+  revokeWorker,
+  settleToken,
+} from '../workers/workers.ts'
 import type { Given } from './given.ts'
 
 const HOUR_MS = 3_600_000

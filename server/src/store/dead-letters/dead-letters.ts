@@ -1,33 +1,21 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
+import { insertDeadLetters } from '../runs/runs.sql.ts'
 import {
   exactlyOne,
   one,
-  pageOf,
   query,
   type RowOf,
-  readRows,
   type SqlType,
   type SqlValue,
+  select,
   statement,
   type Values,
   type Work,
 } from '../statement.ts'
 import { countRunning, type DeadFilter } from './redrive.sql.ts'
 
-const DEAD_LETTER_ROW = {
-  job_id: 'text',
-  run_id: 'text',
-  queue: 'text',
-  kind: 'text',
-  user_id: 'text',
-  error_code: 'text',
-  error_message: 'text',
-  retry_count: 'integer',
-  dead_at: 'integer',
-  redrive_id: 'text?',
-} as const
+const DEAD_LETTER_ROW = { ...insertDeadLetters.params, dead_at: 'integer', redrive_id: 'text?' } as const
 
 const DEAD_LETTER_COLUMNS = Object.keys(DEAD_LETTER_ROW)
   .map((column) => `d.${column}`)
@@ -166,9 +154,8 @@ export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
 }
 
 /** Runs SQL with the conditions of a filter. SQLite's LIKE ignores the case, as PostgreSQL's ILIKE does. */
-export function* ask<R extends Columns>(row: R, sql: string, params: readonly SqlValue[]): Work<Values<R>[]> {
-  const asked = statement('', { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') })
-  return readRows({ row }, yield* query(asked, ...params))
+export function ask<R extends Columns>(row: R, sql: string, params: readonly SqlValue[]): Work<Values<R>[]> {
+  return select(row, { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') }, params)
 }
 
 type Columns = Readonly<Record<string, SqlType>>

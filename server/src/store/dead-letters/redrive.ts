@@ -1,16 +1,14 @@
 import type { RedriveState } from '@ichido/sdk/protocol'
 import { FIRST_ID, LAST_ID } from '../../core/run/job.ts'
 import { record } from '../access/audit.ts'
-import type { Listed } from '../jobs/list-jobs.ts'
 import { type RetryOutcome, retryJobs } from '../jobs/retry-jobs.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
 import { lockUsersOf } from '../limits/users.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, command, commandIn, type Listed, pageOf } from '../port.ts'
 import {
   each,
   exactlyOne,
   one,
-  pageOf,
   query,
   type RowOf,
   type SqlValue,
@@ -188,7 +186,7 @@ const STEPS_PER_SECOND = 4
  * retry. A wait for a user under the lock of the term would block the leader's own renewal.
  */
 export function stepRedrive(term: Term, item: StepItem): Command<Stepped> {
-  return command('redrive', function* work(): Work<Stepped> {
+  return commandIn('users', 'redrive', function* work(): Work<Stepped> {
     const seen = yield* one(sql.readRedrive, { id: item.redriveId })
     if (seen === undefined) return { retried: [], ended: false }
     const ahead = yield* readNext(toRedrive(seen), item)

@@ -7,7 +7,7 @@ import {
 } from '../../core/events/event.ts'
 import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { type Command, command } from '../port.ts'
-import { foldBy } from '../runs/fold.ts'
+import { foldBy } from '../runs/run-facts.ts'
 import { each, type RowOf, statement, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 import { findStored, identityOf, insertNumbered, PUBLISHER, PUBLISHER_ROW } from './publish.ts'

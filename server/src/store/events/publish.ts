@@ -1,9 +1,8 @@
 import { eventRules, type StoredEvent, seqProblem, storedSeq } from '../../core/events/event.ts'
 import { parsePolicy } from '../../core/run/job.ts'
 import type { RunRefusal } from '../../core/run/run-state.ts'
-import { type Command, command } from '../port.ts'
-import { foldBy } from '../runs/fold.ts'
-import { explain, factsOf } from '../runs/run-facts.ts'
+import { type Command, commandIn } from '../port.ts'
+import { explainRefusal, factsOf, foldBy } from '../runs/run-facts.ts'
 import { each, type RowOf, statement, type Work } from '../statement.ts'
 
 export const PUBLISHER = (
@@ -122,7 +121,7 @@ interface Wanted {
 export function publishBatch(items: readonly PublishItem[], look: boolean): Command<PublishOutcome[]> {
   /** Transactions of tries whose commit is uncertain. */
   const transactions = new Set<number | null>()
-  return command('publish', function* work(again): Work<PublishOutcome[]> {
+  return commandIn('batches', 'publish', function* work(again): Work<PublishOutcome[]> {
     const { firsts } = foldBy(items, holderOf)
     const room = new Map<string, number>()
     for (const item of items) raise(room, holderOf(item), item.events.length)
@@ -175,7 +174,7 @@ function raise(counts: Map<string, number>, name: string, by: number): number {
 function* refuse(strangers: readonly PublishItem[]): Work<(item: PublishItem) => PublishOutcome> {
   const facts = yield* factsOf(strangers)
   return ({ runId, workerId, leaseId }) => {
-    const reason = explain(facts.get(runId), { verb: 'heartbeat', workerId, leaseId })
+    const reason = explainRefusal(facts.get(runId), { verb: 'heartbeat', workerId, leaseId })
     return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
   }
 }

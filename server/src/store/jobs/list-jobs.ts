@@ -1,9 +1,9 @@
 import { HELD_MS } from '../../core/run/artifact.ts'
 import { FINAL_STATES, type RunState } from '../../core/run/run-state.ts'
-import { type Command, command } from '../port.ts'
-import { integer, one, pageOf, query, type Row, type SqlValue, statement, text, type Work } from '../statement.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
+import { type SqlValue, select, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
-import { LISTED_COLUMNS } from './jobs.sql.ts'
+import { LISTED_COLUMNS, LISTED_ROW, type ListedJob } from './read-jobs.ts'
 
 /** What a PENDING job waits for: its artifacts, its `run_at`, or nothing but a worker. */
 export type PendingFor = 'artifacts' | 'run_at' | 'worker'
@@ -33,22 +33,21 @@ export const EVERY_JOB: JobFilter = {
   createdToMs: null,
 }
 
-export interface Listed<T> {
-  rows: T[]
-  /** The place to go on from; null at the end. */
-  next: string | null
-}
-
 /**
  * Newest first. Job ids are UUIDv7, so their order is the order of making, and a page is read off an index from where the
  * last one ended, however many jobs there are. The table whose index fits the filter best leads the join.
  */
-export function listJobs(filter: JobFilter, limit: number, after: string | null, offset = 0): Command<Listed<Row>> {
-  return command('list_jobs', function* work(): Work<Listed<Row>> {
+export function listJobs(
+  filter: JobFilter,
+  limit: number,
+  after: string | null,
+  offset = 0,
+): Command<Listed<ListedJob>> {
+  return command('list_jobs', function* work(): Work<Listed<ListedJob>> {
     const { sql, params } = unionOf(filter, LISTED_COLUMNS, offset + limit + 1, after)
     const page = `${sql} ORDER BY job_id DESC LIMIT ${limit + 1} OFFSET ${offset}`
-    const rows = yield* query(statement('', page), ...params)
-    return pageOf(rows, limit, (row) => text(row, 'job_id'))
+    const rows = yield* select(LISTED_ROW, page, params)
+    return pageOf(rows, limit, ({ job_id }) => job_id)
   })
 }
 
@@ -56,8 +55,9 @@ export function listJobs(filter: JobFilter, limit: number, after: string | null,
 export function countListed(filter: JobFilter, max: number): Command<number> {
   return command('count_listed', function* work(): Work<number> {
     const { sql, params } = unionOf(filter, 'j.id AS job_id', max, null)
-    const row = yield* one(statement('', `SELECT count(*) AS count FROM (${sql} LIMIT ${max}) AS listed`), ...params)
-    return integer(row, 'count')
+    const text = `SELECT count(*) AS count FROM (${sql} LIMIT ${max}) AS listed`
+    const [row] = yield* select({ count: 'integer' }, text, params)
+    return row?.count ?? 0
   })
 }
 

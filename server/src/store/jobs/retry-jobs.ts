@@ -1,30 +1,26 @@
 import { admit } from '../../core/limits/quota.ts'
 import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/run/artifact.ts'
 import { record } from '../access/audit.ts'
-import {
-  holdRetries,
-  insertRetries,
-  readLacking,
-  readLatest,
-  resolveDeadLetters,
-  supersedeEnded,
-} from '../dead-letters/dead-letters.sql.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
 import { type LockedUser, lockAndCount, readCosts } from '../limits/users.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, commandIn } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
 import { readFacts } from '../runs/runs.sql.ts'
-import { each, flag, integer, type ParamsOf, type Row, text, textOrNull, type Work } from '../statement.ts'
+import { each, type ParamsOf, type Work } from '../statement.ts'
+import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../submission/keys.ts'
 import {
-  deleteKeys,
-  forgetExpiredKeys,
-  readExpiredKeys,
-  readKeys,
-  reclaimKeys,
-  renewKeys,
-} from '../submission/keys.sql.ts'
-import { type EndedRefusal, lockEnded, refusalOf } from './ended-jobs.ts'
+  type EndedRefusal,
+  holdRetries,
+  insertRetries,
+  type LatestRun,
+  lockEnded,
+  readLacking,
+  readLatest,
+  refusalOf,
+  resolveDeadLetters,
+  supersedeEnded,
+} from './ended-jobs.ts'
 
 export interface RetryItem {
   jobId: string
@@ -48,13 +44,13 @@ const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
 /** One job, asked for by a person. */
 export function retryJob(item: RetryItem, actor: string, auditId: string, tagsFor: TagsFor): Command<RetryOutcome> {
-  return command('retry', function* work(again): Work<RetryOutcome> {
-    const [before] = yield* each(readLatest, [[item.jobId]])
+  return commandIn('users', 'retry', function* work(again): Work<RetryOutcome> {
+    const [before] = yield* each(readLatest, [{ job_id: item.jobId }])
     const [outcome] = yield* retryJobs([item], again, tagsFor)
     if (outcome === undefined) throw new Error('Every retry has an outcome')
-    const unheard = textOrNull(before, 'run_id') === item.nextRunId
+    const unheard = before?.run_id === item.nextRunId
     if (outcome.kind === 'retried' && !unheard) {
-      const was = { state: textOrNull(before, 'state'), run_id: textOrNull(before, 'run_id') }
+      const was = { state: before?.state ?? null, run_id: before?.run_id ?? null }
       yield* record({ id: auditId, actor }, 'job.retry', item.jobId, was, { run_id: item.nextRunId })
     }
     return outcome
@@ -79,24 +75,22 @@ function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>):
     readFacts,
     items.map((item) => ({ id: item.nextRunId })),
   )
-  const jobIds = rows.map((row) => row.job_id)
-  for (const row of yield* readByJob(jobIds)) {
-    const [jobId, queue] = [text(row, 'job_id'), text(row, 'queue')]
+  for (const { job_id: jobId, queue } of yield* each(readLatest, rows)) {
     done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: null })
   }
 }
 
 function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>, tagsFor: TagsFor): Work<void> {
-  const jobIds = items.map((item) => item.jobId)
-  const owners = (yield* readByJob(jobIds)).map((row) => text(row, 'user_id'))
+  const ids = items.map(({ jobId }) => ({ job_id: jobId }))
+  const owners = (yield* each(readLatest, ids)).map((row) => row.user_id)
   if (owners.length === 0) {
-    for (const jobId of jobIds) done.set(jobId, { kind: 'refused', jobId, reason: 'NOT_FOUND' })
+    for (const { jobId } of items) done.set(jobId, { kind: 'refused', jobId, reason: 'NOT_FOUND' })
     return
   }
   const { users, nowMs, countedAtMs } = yield* lockAndCount(owners)
   yield* readCosts(users.values(), countedAtMs)
   // Read anew: only under the lock of its user does a job that ended stay ended.
-  const latest = new Map((yield* readByJob(jobIds)).map((row) => [text(row, 'job_id'), row]))
+  const latest = new Map((yield* each(readLatest, ids)).map((row) => [row.job_id, row]))
   const admitted = admitEnded(items, latest, users, done)
   const keyed = yield* takeKeys(admitted, nowMs, done)
   yield* insertRuns(keyed, countedAtMs, done, tagsFor)
@@ -104,19 +98,12 @@ function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>
 
 interface Admitted {
   item: RetryItem
-  row: Row
-}
-
-function* readByJob(jobIds: readonly string[]): Work<Row[]> {
-  return yield* each(
-    readLatest,
-    jobIds.map((id) => [id]),
-  )
+  row: LatestRun
 }
 
 function admitEnded(
   items: readonly RetryItem[],
-  latest: ReadonlyMap<string, Row>,
+  latest: ReadonlyMap<string, LatestRun>,
   users: ReadonlyMap<string, LockedUser>,
   done: Map<string, RetryOutcome>,
 ): Admitted[] {
@@ -124,7 +111,7 @@ function admitEnded(
   for (const item of items) {
     const { jobId } = item
     const row = latest.get(jobId)
-    const user = row && users.get(text(row, 'user_id'))
+    const user = row && users.get(row.user_id)
     const refusal = refusalOf(row)
     if (refusal !== null) {
       done.set(jobId, { kind: 'refused', jobId, ...refusal })
@@ -145,8 +132,8 @@ function admitEnded(
 }
 
 /** The estimate was given back when the job was canceled before it ever started, and only then is it charged again. */
-function chargeOf(row: Row): number {
-  return flag(row, 'given_back') ? integer(row, 'estimated_cost_micros') : 0
+function chargeOf({ given_back, estimated_cost_micros }: LatestRun): number {
+  return given_back ? estimated_cost_micros : 0
 }
 
 /** A key that was removed meanwhile is taken back; when it names another job, the retry would make two jobs of one key. */
@@ -204,49 +191,41 @@ function* insertRuns(
   const retried = yield* takeRuns(admitted, done)
   yield* each(
     supersedeEnded,
-    retried.map(({ row }) => [text(row, 'run_id')]),
+    retried.map(({ row }) => ({ id: row.run_id })),
   )
-  const ids = retried.map(({ item }) => [item.jobId])
-  const lacking = new Set((yield* each(readLacking, ids)).map((row) => text(row, 'job_id')))
+  const ids = retried.map(({ item }) => ({ job_id: item.jobId }))
+  const lacking = new Set((yield* each(readLacking, ids)).map((row) => row.job_id))
   const heldMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? HELD_MS : 0)
   const tags = yield* tagsFor(
-    retried.map(({ row }) => ({
-      queue: text(row, 'queue'),
-      userId: text(row, 'user_id'),
-      priority: integer(row, 'priority'),
-    })),
+    retried.map(({ row: { queue, user_id, priority } }) => ({ queue, userId: user_id, priority })),
   )
   const inserted = yield* each(
     insertRetries,
-    retried.map(({ item, row }, i) => [
-      text(row, 'run_id'),
-      item.nextRunId,
-      heldMs(item),
-      tags[i] ?? null,
-      createdAtMs,
-    ]),
+    retried.map(({ item, row }, i) => ({
+      run_id: row.run_id,
+      next_id: item.nextRunId,
+      held_ms: heldMs(item),
+      tag: tags[i] ?? null,
+      created_at: createdAtMs,
+    })),
   )
   yield* recordMoves(inserted)
   yield* each(
     holdRetries,
     retried.flatMap(({ item: { jobId, nextRunId } }) =>
-      lacking.has(jobId) ? [[nextRunId, jobId, UPLOAD_TTL_MS]] : [],
+      lacking.has(jobId) ? [{ run_id: nextRunId, job_id: jobId, ttl_ms: UPLOAD_TTL_MS }] : [],
     ),
   )
   const resolved = yield* each(
     resolveDeadLetters,
-    retried.map(({ item, row }) => [item.jobId, text(row, 'run_id')]),
+    retried.map(({ row: { job_id, run_id } }) => ({ job_id, run_id })),
   )
-  const parkedMs = new Map(resolved.map((row) => [text(row, 'job_id'), integer(row, 'parked_ms')]))
+  const parkedMs = new Map(resolved.map(({ job_id, parked_ms }) => [job_id, parked_ms]))
   yield* changeCosts(
-    retried.map(({ row }) => ({
-      userId: text(row, 'user_id'),
-      chargedAtMs: createdAtMs,
-      micros: chargeOf(row),
-    })),
+    retried.map(({ row }) => ({ userId: row.user_id, chargedAtMs: createdAtMs, micros: chargeOf(row) })),
   )
   for (const { row } of retried) {
-    const [jobId, queue] = [text(row, 'job_id'), text(row, 'queue')]
+    const { job_id: jobId, queue } = row
     done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: parkedMs.get(jobId) ?? null })
   }
 }

@@ -1,43 +1,91 @@
-import { type Command, command } from '../port.ts'
-import { each, eachStep, query, type RowOf, readRows, type Work } from '../statement.ts'
-import type { Term } from '../system/term.ts'
-import * as sql from './fair-tags.sql.ts'
+import { type Command, command, commandIn } from '../port.ts'
+import { each, eachStep, query, type RowOf, readRows, statement, type Work } from '../statement.ts'
+import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
+import { READY } from './leases.sql.ts'
 import { queueHead } from './queues.ts'
 
-/** Whose runs stand where: tags order the runs of one priority in a queue. */
+const TIME = 'SELECT q.tag FROM ichido.queue_times q WHERE q.queue = t.queue AND q.priority = t.priority'
+const LAST = `SELECT r.fair_tag FROM ichido.runs r
+      WHERE r.queue = t.queue AND r.priority = t.priority AND r.user_id = t.user_id AND ${READY}
+        AND r.fair_tag > coalesce((${TIME}), -1)
+      ORDER BY r.fair_tag DESC LIMIT 1`
+const TAGS = `t.queue, t.user_id, t.priority, (${TIME}) AS time, (${LAST}) AS last`
+
+/**
+ * The queue's time, and the highest tag beyond it among the user's ready runs; null: there is none. Tags before the queue's time
+ * are left out, because leased runs stay in the index while a snapshot can see them, and the scan would step over all of them.
+ */
+const readTags = statement('read_last_tags', {
+  params: { queue: 'text', user_id: 'text', priority: 'integer' },
+  row: { queue: 'text', user_id: 'text', priority: 'integer', time: 'integer?', last: 'integer?' },
+  postgres: `SELECT ${TAGS} FROM unnest($queue::text[], $user_id::text[], $priority::integer[]) AS t(queue, user_id, priority)`,
+  sqlite: `SELECT ${TAGS} FROM (SELECT $queue AS queue, $user_id AS user_id, $priority AS priority) t`,
+})
+
+const TIMES = 'queue, priority, tag, updated_at'
+const raised = (
+  greatest: string,
+) => `ON CONFLICT (queue, priority) DO UPDATE SET tag = ${greatest}(q.tag, excluded.tag), updated_at = excluded.updated_at
+    RETURNING queue, priority, tag`
+
+/** Takes sorted rows, and answers with the times in force. A queue's time never goes back. */
+const raiseTimes = statement('raise_queue_times', {
+  params: { queue: 'text', priority: 'integer', tag: 'integer' },
+  row: { queue: 'text', priority: 'integer', tag: 'integer' },
+  postgres: `INSERT INTO ichido.queue_times AS q (${TIMES})
+    SELECT t.*, now_ms() FROM unnest($queue::text[], $priority::integer[], $tag::bigint[]) t ${raised('greatest')}`,
+  sqlite: `INSERT INTO ichido.queue_times AS q (${TIMES}) VALUES ($queue, $priority, $tag, now_ms()) ${raised('max')}`,
+})
+
+const IDLE = `q.updated_at < (SELECT now_ms()) - CAST($age_ms AS bigint) AND NOT EXISTS (
+        SELECT 1 FROM ichido.runs r WHERE r.queue = q.queue AND r.priority = q.priority AND ${READY})`
+
+/** Removes the times of queues that have no work and no lease for `age_ms`. */
+const removeTimes = statement('remove_queue_times', {
+  params: { ...TERM, max: 'integer', age_ms: 'integer' },
+  row: { queue: 'text' },
+  postgres: `${LED}, c AS MATERIALIZED (
+      SELECT q.ctid AS place FROM l CROSS JOIN ichido.queue_times q WHERE ${IDLE}
+      ORDER BY q.queue, q.priority LIMIT $max FOR UPDATE OF q SKIP LOCKED)
+    DELETE FROM ichido.queue_times WHERE ctid IN (SELECT place FROM c) RETURNING queue`,
+  sqlite: `DELETE FROM ichido.queue_times WHERE ${LED_SQLITE} AND rowid IN (
+      SELECT q.rowid FROM ichido.queue_times q WHERE ${IDLE} LIMIT $max) RETURNING queue`,
+})
+
+/** Tags order the runs of one priority in a queue. */
 export interface Place {
   queue: string
   userId: string
   priority: number
 }
 
-/** Tags for runs that become ready, one for each place, in their order. Part of the transaction that makes them ready. */
+/** Tags for runs that become ready, one for each place, in the transaction that makes the runs ready. */
 export type TagsFor = (places: readonly (Place & { runAtMs?: number | null })[]) => Work<number[]>
 
 export interface LastTag extends Place {
-  /** How far the queue has got. */
+  /** The last tag that was leased from the queue. */
   timeTag: number
-  /** The user's last one that is ready; 0: none is. */
+  /** The highest tag of the user's ready runs; 0: none is ready. */
   lastTag: number
 }
 
 export function* readLastTags(places: readonly Place[]): Work<LastTag[]> {
-  const rows = yield* each(sql.readLastTags, places.map(toRow))
+  const rows = yield* each(readTags, places.map(toRow))
   const heads = new Map<string, number>()
   for (const row of rows) {
     if (row.time !== null || heads.has(headOf(row))) continue
-    // Until something is leased from a queue, its time is that of its first run.
+    // Until a run is leased from a queue, the queue's time is the tag of its first run.
     heads.set(headOf(row), (yield* queueHead(row.queue, row.priority)) ?? 0)
   }
   return rows.map((row) => toLastTag(row, heads.get(headOf(row)) ?? 0))
 }
 
-/** In one journey where all queues have a time. Nothing is written: so there is nothing for a standby to have. */
+/** One round trip if all queues have a time. The command writes nothing, so it needs no commit on a standby. */
 export function findLastTags(places: readonly Place[]): Command<LastTag[]> {
-  return command('find_last_tags', () => readLastTags(places), {
-    step: eachStep(sql.readLastTags, places.map(toRow)),
+  return commandIn('batches', 'find_last_tags', () => readLastTags(places), {
+    step: eachStep(readTags, places.map(toRow)),
     settle(answer) {
-      const rows = readRows(sql.readLastTags, answer)
+      const rows = readRows(readTags, answer)
       return rows.some(({ time }) => time === null) ? null : rows.map((row) => toLastTag(row, 0))
     },
   })
@@ -45,7 +93,7 @@ export function findLastTags(places: readonly Place[]): Command<LastTag[]> {
 
 const toRow = ({ queue, userId, priority }: Place) => ({ queue, user_id: userId, priority })
 
-type TagRow = RowOf<typeof sql.readLastTags>
+type TagRow = RowOf<typeof readTags>
 
 const headOf = ({ priority, queue }: TagRow) => `${priority} ${queue}`
 
@@ -57,15 +105,15 @@ export type QueueTime = Pick<Place, 'queue' | 'priority'> & { tag: number }
 
 /** Answers with the times in force, which other nodes may have raised further. */
 export function raiseQueueTimes(times: readonly QueueTime[]): Command<QueueTime[]> {
-  // In one order, for another node may be at the same queues.
+  // Sorted, so that two nodes cannot deadlock.
   const sorted = times.toSorted((a, b) => (a.queue === b.queue ? a.priority - b.priority : a.queue < b.queue ? -1 : 1))
   return command('raise_queue_times', function* work(): Work<QueueTime[]> {
-    return (yield* each(sql.raiseTimes, sorted)).map(({ queue, priority, tag }) => ({ queue, priority, tag }))
+    return (yield* each(raiseTimes, sorted)).map(({ queue, priority, tag }) => ({ queue, priority, tag }))
   })
 }
 
 export function removeQueueTimes(term: Term, ageMs: number, max: number): Command<number> {
   return command('remove_queue_times', function* work(): Work<number> {
-    return (yield* query(sql.removeQueueTimes, { ...term, max, age_ms: ageMs })).length
+    return (yield* query(removeTimes, { ...term, max, age_ms: ageMs })).length
   })
 }

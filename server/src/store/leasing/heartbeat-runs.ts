@@ -1,9 +1,27 @@
 import type { RunRefusal } from '../../core/run/run-state.ts'
-import { type Command, command } from '../port.ts'
-import { foldBy } from '../runs/fold.ts'
-import { explain, factsOf } from '../runs/run-facts.ts'
+import { type Command, commandIn } from '../port.ts'
+import { explainRefusal, factsOf, foldBy } from '../runs/run-facts.ts'
 import { heartbeatRuns } from '../runs/runs.sql.ts'
-import { each, type Work } from '../statement.ts'
+import { each, statement, type Work } from '../statement.ts'
+
+/**
+ * For a process that is blocked and cannot say which leases it has: extends all leases of its workers. `lease_ttl_ms` is for
+ * jobs without a lease time of their own. Guards worker and state.
+ */
+export const heartbeatWorkers = statement('heartbeat_workers', {
+  params: { worker_id: 'text', lease_ttl_ms: 'integer' },
+  row: { id: 'text' },
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT id FROM ichido.runs WHERE assigned_worker_id = ANY($worker_id::text[]) AND state IN ('ASSIGNED', 'RUNNING')
+      ORDER BY id FOR UPDATE)
+    UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
+      lease_expires_at = greatest(r.lease_expires_at, now_ms() + coalesce(r.lease_ttl_ms, $lease_ttl_ms::bigint))
+    FROM t WHERE r.id = t.id AND r.assigned_worker_id = ANY($worker_id::text[]) AND r.state || '' IN ('ASSIGNED', 'RUNNING')
+    RETURNING r.id`,
+  // One process has the folder: while it is blocked, no other process can take its jobs.
+  sqlite: `UPDATE ichido.runs SET lease_expires_at = lease_expires_at + $lease_ttl_ms WHERE assigned_worker_id = $worker_id AND false
+    RETURNING id`,
+})
 
 export interface HeartbeatItem {
   runId: string
@@ -17,7 +35,7 @@ export type HeartbeatOutcome =
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<HeartbeatOutcome[]> {
-  return command('heartbeat', function* work(): Work<HeartbeatOutcome[]> {
+  return commandIn('urgent', 'heartbeat', function* work(): Work<HeartbeatOutcome[]> {
     const { firsts } = foldBy(items, leaseOf)
     const rows = yield* each(
       heartbeatRuns,
@@ -28,7 +46,7 @@ export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<Heartbe
         ttl_ms: item.leaseTtlMs,
       })),
     )
-    // A run has one lease that can be extended: each item that named that lease was heard.
+    // A run has one lease that can be extended: every item that names this lease is answered.
     const extended = new Map(rows.map((row) => [JSON.stringify([row.lease_id, row.worker_id]), row]))
     const missed = firsts.filter((item) => !extended.has(leaseOf(item)))
     const facts = yield* factsOf(missed)
@@ -42,7 +60,7 @@ export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<Heartbe
           cancelRequested: row.cancel_requested_at !== null,
         }
       }
-      const reason = explain(facts.get(item.runId), { verb: 'heartbeat', ...item })
+      const reason = explainRefusal(facts.get(item.runId), { verb: 'heartbeat', ...item })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     })
   })

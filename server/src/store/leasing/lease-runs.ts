@@ -1,38 +1,41 @@
 import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
-import { type Command, command } from '../port.ts'
-import { foldBy } from '../runs/fold.ts'
+import { type Command, commandIn, type FastPath } from '../port.ts'
+import { foldBy } from '../runs/run-facts.ts'
 import { heartbeatRuns } from '../runs/runs.sql.ts'
-import { each, exactlyOne, query, type Work } from '../statement.ts'
-import { plainLease } from './lease-plain.ts'
+import { each, eachStep, exactlyOne, query, readRows, type Work } from '../statement.ts'
 import {
   isFull,
   type KindRotation,
   type LeaseAnswer,
   type LeasedRow,
-  type LeaseFrom,
   type LeaseItem,
   nameOf,
+  type Positions,
+  placeName,
   toLeases,
 } from './leased.ts'
 import {
   countHeld,
   enterLease,
   leasedByPoll,
+  leasePlain,
+  leasePlainFrom,
   leaseRuns,
   leaseRunsFrom,
+  NEW_LEASE_ROW,
   PAYLOADS_BYTES_MAX,
   readyKinds,
 } from './leases.sql.ts'
 
-export type { KindRotation, LeaseAnswer, Leased, LeaseFrom, LeaseItem, Position } from './leased.ts'
+export type { KindRotation, LeaseAnswer, Leased, LeaseItem, Position, Positions } from './leased.ts'
 
-/** More kinds than this in one queue are not looked at together. */
+/** The most kinds of one queue that a lease scans together. */
 const KINDS_MAX = 400
 
-/** Takes where each queue's rotation of kinds stands, and answers with what has moved. A worker that was revoked gets nothing. */
+/** The answer says which rotations of kinds have moved, and which scans began at the beginning. A revoked worker gets nothing. */
 export function leaseBatch(
   items: readonly LeaseItem[],
-  from: LeaseFrom = () => null,
+  from: Positions = new Map(),
   rotation: KindRotation = new Map(),
 ): Command<LeaseAnswer> {
   function* work(again: boolean): Work<LeaseAnswer> {
@@ -45,12 +48,61 @@ export function leaseBatch(
       found,
     )
     const open = asking.filter((item) => !found.has(nameOf(item)))
-    const moved = new Map<string, string | null>()
+    const [moved, scanned] = [new Map<string, string | null>(), new Set<string>()]
     const bytes = bytesOf([...found.values()].flat())
-    yield* leaseOpen(open, { gate, from, rotation, moved, found, bytes })
-    return { leases: items.map((item) => toLeases(item, found.get(nameOf(item)) ?? [])), rotation: moved }
+    yield* leaseOpen(open, { gate, from, rotation, moved, scanned, found, bytes })
+    return { leases: items.map((item) => toLeases(item, found.get(nameOf(item)) ?? [])), rotation: moved, scanned }
   }
-  return command('lease', work, plainLease(items, from))
+  return commandIn('batches', 'lease', work, plainLease(items, from))
+}
+
+/**
+ * Most polls of a node ask for the same kinds of one queue. One statement and one round trip serve them all. The general path
+ * needs five round trips.
+ */
+function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<LeaseAnswer> | undefined {
+  const [first] = items
+  const [queue, ...otherQueues] = first?.queues ?? []
+  if (first === undefined || queue === undefined || otherQueues.length > 0 || first.kinds.length === 0) return undefined
+  const names = new Set(items.map(nameOf))
+  const asked = JSON.stringify([first.queues, first.kinds])
+  if (names.size < items.length || items.some(({ queues, kinds }) => JSON.stringify([queues, kinds]) !== asked)) {
+    return undefined
+  }
+  const place = placeName(queue, first.kinds)
+  const position = from.get(place) ?? null
+  const kinds = JSON.stringify([...new Set(first.kinds)])
+  const rows = items.map((item) => ({
+    queue,
+    kinds,
+    max: item.max,
+    worker_id: item.workerId,
+    poll_id: item.pollId,
+    token: item.token,
+    lease_ttl_ms: item.leaseTtlMs,
+    start_id: item.startId,
+    poll: nameOf(item),
+    from_priority: position?.priority ?? 0,
+    from_fair_tag: position?.fairTag ?? 0,
+  }))
+  return {
+    step: position === null ? eachStep(leasePlain, rows) : eachStep(leasePlainFrom, rows),
+    settle(answer) {
+      const [first] = readRows(leasePlain, answer)
+      const leased = readRows(
+        { row: NEW_LEASE_ROW },
+        answer.filter((row) => row.run_id !== null),
+      )
+      // Without a run behind the position, the general path scans from the beginning.
+      if (!first?.plain || (leased.length === 0 && position !== null)) return null
+      const byPoll = Map.groupBy(leased, (row) => JSON.stringify([row.worker_id, row.poll_id]))
+      return {
+        leases: items.map((item) => toLeases(item, byPoll.get(nameOf(item)) ?? [])),
+        rotation: new Map(),
+        scanned: new Set(position === null ? [place] : []),
+      }
+    },
+  }
 }
 
 interface Gate {
@@ -69,7 +121,7 @@ function* enter(items: readonly LeaseItem[]): Work<Gate> {
     if (revoked !== null) gate.revoked.add(revoked)
     if (queue === null || gate.paused.has(queue) || gate.free.has(queue)) continue
     if (paused_at !== null) gate.paused.add(queue)
-    // Counted in a statement of its own: the one that locked the queue saw it as it was before it waited.
+    // A statement of its own counts: the statement that locked the queue has a snapshot from before it waited.
     else if (max_concurrent !== null) {
       gate.free.set(queue, max_concurrent - (yield* exactlyOne(countHeld, { queue })).held)
     }
@@ -78,8 +130,8 @@ function* enter(items: readonly LeaseItem[]): Work<Gate> {
 }
 
 /**
- * What was leased in an answer that got lost. It is a heartbeat, too: the leader may be waiting for this worker already, which
- * begins now and counts its time from this very call.
+ * Finds the leases of an answer that was lost. It is a heartbeat, too: the leader may already wait for this worker, which only
+ * begins now.
  */
 function* findEarlier(items: readonly LeaseItem[], found: Map<string, LeasedRow[]>): Work<void> {
   const leased = yield* each(
@@ -91,7 +143,7 @@ function* findEarlier(items: readonly LeaseItem[], found: Map<string, LeasedRow[
     leased.map(({ run_id, worker_id, lease_id }) => ({ run_id, worker_id, lease_id, ttl_ms: DEFAULT_LEASE_TTL_MS })),
   )
   const held = new Set(beats.map((row) => row.lease_id))
-  // The leader has ended the others since they were read.
+  // The leader has ended the other leases since they were read.
   for (const row of leased) if (held.has(row.lease_id)) add(found, row)
 }
 
@@ -104,22 +156,24 @@ function add(found: Map<string, LeasedRow[]>, row: LeasedRow): void {
 
 interface Look {
   gate: Gate
-  from: LeaseFrom
+  from: Positions
   rotation: KindRotation
   /** The queues whose rotation has moved. */
   moved: Map<string, string | null>
+  scanned: Set<string>
   found: Map<string, LeasedRow[]>
-  /** Of the payloads that were found. */
+  /** Bytes of the payloads that were found. */
   bytes: number
 }
 
 interface Group {
+  place: string
   queue: string
   kinds: readonly string[]
   items: LeaseItem[]
 }
 
-/** First everybody's first queue, then the second of those who have not got enough, and so on. */
+/** Leases from the first queue of each poll, then from the second queue of each poll that wants more, and so on. */
 function* leaseOpen(items: readonly LeaseItem[], look: Look): Work<void> {
   const { gate, found } = look
   for (const item of items) found.set(nameOf(item), [])
@@ -129,10 +183,10 @@ function* leaseOpen(items: readonly LeaseItem[], look: Look): Work<void> {
     for (const item of items) {
       const queue = item.queues[round]
       if (queue === undefined || gate.paused.has(queue) || left(item, found) === 0) continue
-      const name = JSON.stringify([queue, item.kinds])
-      const group = groups.get(name) ?? { queue, kinds: item.kinds, items: [] }
+      const place = placeName(queue, item.kinds)
+      const group = groups.get(place) ?? { place, queue, kinds: item.kinds, items: [] }
       group.items.push(item)
-      groups.set(name, group)
+      groups.set(place, group)
     }
     for (const group of groups.values()) yield* leaseGroup(group, look)
   }
@@ -141,16 +195,17 @@ function* leaseOpen(items: readonly LeaseItem[], look: Look): Work<void> {
 const left = (item: LeaseItem, found: Map<string, LeasedRow[]>) => item.max - (found.get(nameOf(item))?.length ?? 0)
 
 function* leaseGroup(group: Group, look: Look): Work<void> {
-  const { queue } = group
+  const { place, queue } = group
   const { gate, from, found } = look
   const asks = asksOf(group, gate.free.get(queue) ?? Number.POSITIVE_INFINITY, found)
-  // Before the kinds take turns: one in which nobody may have anything would be lost on them.
+  // Before the kinds take turns: a turn without room for a run would be lost.
   if (asks.length === 0 || isFull(look.bytes)) return
   const kinds = group.kinds.length > 0 ? [...new Set(group.kinds)] : yield* kindsIn(queue, look)
   if (kinds.length === 0) return
-  // Kinds that take turns are looked at from the beginning: the position is one among those whose turn it was.
-  const position = group.kinds.length === 0 && lastKind(queue, look) !== null ? null : from(queue, group.kinds)
-  // What lies before the position is looked at when there is nothing behind it.
+  // Kinds that take turns are scanned from the beginning: the position belongs to the kinds of the turn before.
+  const rotates = group.kinds.length === 0 && lastKind(queue, look) !== null
+  const position = rotates ? null : (from.get(place) ?? null)
+  // Without a run behind the position, the scan begins at the beginning.
   for (const start of position === null ? [null] : [position, null]) {
     const limited = gate.free.has(queue)
     const shared = { queue, kinds: JSON.stringify(kinds), limited, bytes_left: PAYLOADS_BYTES_MAX - look.bytes }
@@ -164,6 +219,7 @@ function* leaseGroup(group: Group, look: Look): Work<void> {
       start === null
         ? yield* each(leaseRuns(kinds.length), rows, inTurn(look.bytes))
         : yield* each(leaseRunsFrom(kinds.length), rows, inTurn(look.bytes))
+    if (start === null && !rotates) look.scanned.add(place)
     for (const row of taken) add(found, row)
     look.bytes += bytesOf(taken)
     const free = gate.free.get(queue)
@@ -172,7 +228,7 @@ function* leaseGroup(group: Group, look: Look): Work<void> {
   }
 }
 
-/** The bytes that a poll has got are not left for the next: SQLite serves them one by one. */
+/** SQLite serves polls one by one: the bytes of one poll are not left for the next. */
 function inTurn<Params extends { readonly bytes_left: number }>(bytes: number) {
   let sum = bytes
   return (params: Params, answerBefore: readonly LeasedRow[]): Params | null => {
@@ -183,12 +239,12 @@ function inTurn<Params extends { readonly bytes_left: number }>(bytes: number) {
 
 const bytesOf = (rows: readonly LeasedRow[]) => rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0)
 
-/** The last kind that was looked at, in this transaction or before it. */
+/** The last kind that was scanned, in this transaction or before it. */
 function lastKind(queue: string, { moved, rotation }: Look): string | null {
   return (moved.has(queue) ? moved : rotation).get(queue) ?? null
 }
 
-/** Of too many kinds, those after the last one, and then the first again: each kind has its turn. */
+/** The kinds after the last kind, and then the first kinds again. So each of many kinds has its turn. */
 function* kindsIn(queue: string, look: Look): Work<string[]> {
   const last = lastKind(queue, look) ?? ''
   const kinds = new Set(yield* kindsAfter(queue, last, KINDS_MAX))

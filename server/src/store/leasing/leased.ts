@@ -59,8 +59,11 @@ export interface Position {
   fairTag: number
 }
 
-/** From where on the runs of these kinds in this queue are looked at; null: from the beginning. */
-export type LeaseFrom = (queue: string, kinds: readonly string[]) => Position | null
+/** Names the runs of these kinds in this queue. */
+export const placeName = (queue: string, kinds: readonly string[]) => JSON.stringify([queue, kinds])
+
+/** By place, the position from which a scan goes on. A place without a position is scanned from the beginning. */
+export type Positions = ReadonlyMap<string, Position>
 
 /** By queue, the last kind that was looked at; null when all kinds of the queue were looked at together. */
 export type KindRotation = ReadonlyMap<string, string | null>
@@ -70,6 +73,8 @@ export interface LeaseAnswer {
   leases: Leased[][]
   /** The new place of each queue whose kinds were looked at. */
   rotation: KindRotation
+  /** The places that were scanned from the beginning. */
+  scanned: ReadonlySet<string>
 }
 
 /** A new lease also says how long its run had waited. */

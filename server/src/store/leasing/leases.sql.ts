@@ -2,11 +2,16 @@ import { SEQ_PER_ATTEMPT } from '../../core/events/event.ts'
 import { DEFAULT_CONTINUATION_SECONDS, parsePolicy } from '../../core/run/job.ts'
 import { DURABLY_NOW, MOVES_WRITTEN } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'
-import { queueLock } from './queues.sql.ts'
 
 export const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
 const HELD = "state IN ('ASSIGNED', 'RUNNING')"
 const ORDER = 'priority DESC, fair_tag, id'
+
+/**
+ * Names the advisory lock of a queue. A lease shares the lock, and a command that pauses or limits the queue takes it alone. A
+ * lock on the queue's row would not do: the row may not exist yet, and each lease would have to write its share.
+ */
+export const queueLock = (queue: string) => `hashtextextended('ichido.queues ' || ${queue}, 0)`
 
 /** The last event of the attempts before, in whatever stage when the job declares its own. `stage || ''`: found by its number. */
 const RUN = (perAttempt: string, staged: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.version,

@@ -1,7 +1,35 @@
 import { type Command, command } from '../port.ts'
-import { lockDue, nextDue, promoteRuns } from '../runs/runs.sql.ts'
-import { each, one, query, type Work } from '../statement.ts'
+import { each, one, query, statement, type Work } from '../statement.ts'
 import type { TagsFor } from './fair-tags.ts'
+
+const DUE = `id, queue, user_id, run_at, priority FROM ichido.runs
+    WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())`
+
+/**
+ * Delayed runs whose time has come. The time is a subquery: PostgreSQL would call a bare function for every row, and read the
+ * index to its end, past all runs that are not due.
+ */
+const lockDue = statement('lock_due', {
+  params: { max: 'integer' },
+  row: { id: 'text', queue: 'text', user_id: 'text', run_at: 'integer', priority: 'integer' },
+  postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $max FOR UPDATE SKIP LOCKED`,
+  sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $max`,
+})
+
+/** With a tag the run is in the index that leases read. */
+const promoteRuns = statement('promote_runs', {
+  params: { id: 'text', tag: 'integer?' },
+  row: {},
+  postgres: `UPDATE ichido.runs r SET fair_tag = t.tag FROM unnest($id::uuid[], $tag::bigint[]) AS t(id, tag) WHERE r.id = t.id`,
+  sqlite: 'UPDATE ichido.runs SET fair_tag = $tag WHERE id = $id',
+})
+
+/** When the next delayed run is due, in ms from now; null when none waits. */
+const nextDue = statement('next_due', {
+  params: {},
+  row: { in_ms: 'integer?' },
+  sql: `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
+})
 
 export interface Promoted {
   /** Queues that have work now. */

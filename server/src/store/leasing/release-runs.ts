@@ -1,9 +1,13 @@
-import { RELEASED_OUTCOME, type RunCommand, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
-import { type Command, command } from '../port.ts'
+import {
+  RELEASED_OUTCOME,
+  type RunCommand,
+  type RunError,
+  type RunRefusal,
+  type RunState,
+} from '../../core/run/run-state.ts'
+import { type Command, commandIn } from '../port.ts'
 import { followFailures } from '../runs/after-failure.ts'
-import { tryOnePerRun } from '../runs/fold.ts'
-import type { RunError } from '../runs/run-error.ts'
-import { explain, type FactsRow, factsOf } from '../runs/run-facts.ts'
+import { explainRefusal, type FactsRow, factsOf, tryOnePerRun } from '../runs/run-facts.ts'
 import { releaseRuns } from '../runs/runs.sql.ts'
 import { each, type RowOf, type Work } from '../statement.ts'
 
@@ -24,7 +28,7 @@ const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run
 
 /** Workers give runs back, as when they shut down. It costs the job no retry. */
 export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutcome[]> {
-  return command('release', function* work(): Work<ReleaseOutcome[]> {
+  return commandIn('batches', 'release', function* work(): Work<ReleaseOutcome[]> {
     function* attempt(firsts: readonly ReleaseItem[]): Work<Map<string, ReleasedRow>> {
       const error = JSON.stringify(RELEASED)
       const rows = firsts.map((item) => ({
@@ -61,7 +65,7 @@ function commandOf({ workerId, leaseId }: ReleaseItem): RunCommand {
 
 function explained(item: ReleaseItem, row: FactsRow | undefined): ReleaseOutcome {
   if (row === undefined) return { kind: 'refused', reason: 'NOT_FOUND' }
-  const reason = explain(row, commandOf(item))
+  const reason = explainRefusal(row, commandOf(item))
   if (reason !== 'repeat') return { kind: 'refused', reason }
   return { kind: 'repeated', jobId: row.job_id, state: row.state, queue: null }
 }

@@ -1,8 +1,7 @@
 import { type ByteQuota, MICROS, periodStartMs, type Quota } from '../../core/limits/quota.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
-import { each, now, one, pageOf, query, type RowOf, type SqlValue, select, type Work } from '../statement.ts'
+import { type Command, command, commandIn, type Listed, pageOf } from '../port.ts'
+import { each, now, one, query, type RowOf, type SqlValue, select, type Work } from '../statement.ts'
 import { RESERVATION, RESERVATION_ROW, readReservation } from '../submission/reservations.sql.ts'
 import { type Reservation, toReservation } from '../submission/reservations.ts'
 import { forgetBytes, readBytes } from './bytes.ts'
@@ -105,7 +104,7 @@ const DEFAULT_USER = '*'
 
 /** @param by who asked for it; null: the change is not recorded. A change to the same limits is not recorded either. */
 export function setQuota(userId: string, quota: Quota, by: By | null = null): Command<void> {
-  return command('put_quota', function* work(again): Work<void> {
+  return commandIn('users', 'put_quota', function* work(again): Work<void> {
     yield* each(addUsers, [{ user_id: userId }])
     // Users are locked before the default, as in every transaction that locks both.
     if (userId === DEFAULT_USER) yield* query(forgetBytes, {})
@@ -125,7 +124,7 @@ export function setQuota(userId: string, quota: Quota, by: By | null = null): Co
 
 /** Returns the user to the limits of `*`. */
 export function clearQuota(userId: string, by: By | null = null): Command<boolean> {
-  return command('delete_quota', function* work(again): Work<boolean> {
+  return commandIn('users', 'delete_quota', function* work(again): Work<boolean> {
     const before = yield* lockOwn(userId)
     if (by !== null && (yield* isRecorded(again, by))) return true
     if (before === null) return false

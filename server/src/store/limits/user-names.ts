@@ -1,4 +1,4 @@
-import { type Command, command } from '../port.ts'
+import { type Command, command, commandIn } from '../port.ts'
 import { each, query, statement, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 
@@ -79,7 +79,7 @@ type NamesMax = Readonly<Record<NameSort, number>>
  * naming adds no names. Other transactions cannot add names of these users until this one ends.
  */
 export function claimNames(namings: readonly Naming[], max: NamesMax): Command<(UserName | null)[]> {
-  return command('claim_user_names', function* work(): Work<(UserName | null)[]> {
+  return commandIn('batches', 'claim_user_names', function* work(): Work<(UserName | null)[]> {
     const names = new Map(namings.flat().map((name) => [textOf(name), name]))
     const users = [...new Set(namings.flat().map(({ userId }) => userId))].sort()
     yield* each(

@@ -1,8 +1,8 @@
 import { bytesLeft } from '../../core/limits/quota.ts'
 import { LOG_STREAMS, type LogStream, RUN_STATES, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
-import { type Command, command } from '../port.ts'
-import { explain } from '../runs/run-facts.ts'
+import { type Command, command, commandIn } from '../port.ts'
+import { explainRefusal } from '../runs/run-facts.ts'
 import { readFacts } from '../runs/runs.sql.ts'
 import { each, one, query, type RowOf, statement, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
@@ -132,14 +132,14 @@ type LogOutcome =
  * Output beyond the limit of a log, or of the user's bytes, is cut off, and the log says so. Locks: the user, the run.
  */
 export function storeLogs(item: LogItem): Command<LogOutcome> {
-  return command('logs', function* work(): Work<LogOutcome> {
+  return commandIn('users', 'logs', function* work(): Work<LogOutcome> {
     const { runId, workerId, leaseId } = item
     const owner = (yield* one(readLogOwner, { run_id: runId }))?.user_id ?? null
     const quota = owner === null ? null : yield* lockForBytes(owner)
     const run = yield* one(lockLogger, { run_id: runId, worker_id: workerId, lease_id: leaseId })
     if (run === undefined) {
       const [facts] = yield* each(readFacts, [{ id: runId }])
-      const reason = explain(facts, { verb: 'heartbeat', workerId, leaseId })
+      const reason = explainRefusal(facts, { verb: 'heartbeat', workerId, leaseId })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     }
     const end = yield* one(readLogEnd, { run_id: runId })

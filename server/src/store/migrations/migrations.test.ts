@@ -11,6 +11,7 @@ import { again, BY, content, define, EVERY_SECOND, ledger, setDue } from '../../
 import { defineOn } from '../../testing/nodes/triggers.ts'
 import { begin, lead, progress, redriver, retry } from '../../testing/store/dead-letters.ts'
 import { removeKeys } from '../../testing/store/retention.ts'
+import { text } from '../../testing/store/rows.ts'
 import { failed, Scene } from '../../testing/store/scene.ts'
 import { openNode, sql, unique } from '../../testing/store/store.ts'
 import { tagged } from '../../testing/store/tags.ts'
@@ -31,7 +32,6 @@ import {
   updateDefinition,
 } from '../schedules/definitions.ts'
 import { findWaitingTicks, makeTicks, tryWaitingTicks } from '../schedules/ticks.ts'
-import { text } from '../statement.ts'
 import { extendKeyTo, findKeys } from '../submission/keys.ts'
 import { consumeSlot, releaseSlot } from '../submission/reservations.ts'
 import { turnAlerts } from '../system/alerts.ts'

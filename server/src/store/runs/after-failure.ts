@@ -1,9 +1,9 @@
 import { storableText } from '../../core/json/text.ts'
-import { DEFAULT_BACKOFF, hasRetriesLeft, type JobPolicy, parsePolicy, retryDelayMs } from '../../core/run/job.ts'
-import { readJobs } from '../jobs/jobs.sql.ts'
-import { each, type ParamsOf, text, type Work } from '../statement.ts'
+import { DEFAULT_BACKOFF, hasRetriesLeft, type JobPolicy, retryDelayMs } from '../../core/run/job.ts'
+import type { RunError } from '../../core/run/run-state.ts'
+import { readJobs } from '../jobs/read-jobs.ts'
+import { each, type ParamsOf, type Work } from '../statement.ts'
 import { recordMoves } from './lifecycle.ts'
-import type { RunError } from './run-error.ts'
 import { insertDeadLetters, insertNextRuns, supersedeRuns } from './runs.sql.ts'
 
 /** The row of a run that has ended. */
@@ -88,9 +88,9 @@ function whatFollows(
 function* readPolicies(jobIds: readonly string[]): Work<Map<string, JobPolicy>> {
   const jobs = yield* each(
     readJobs,
-    jobIds.map((id) => [id]),
+    jobIds.map((job_id) => ({ job_id })),
   )
-  return new Map(jobs.map((row) => [text(row, 'job_id'), parsePolicy(JSON.parse(text(row, 'policy')))]))
+  return new Map(jobs.map(({ job_id, policy }) => [job_id, policy]))
 }
 
 function deadLetter(

@@ -1,14 +1,12 @@
-import type { RunCommand, RunRefusal, RunState } from '../../core/run/run-state.ts'
+import type { RunCommand, RunError, RunRefusal, RunState } from '../../core/run/run-state.ts'
 import { findFatalCodes } from '../leasing/queues.ts'
 import { readCharges } from '../limits/quotas.sql.ts'
-import { type Command, command, type FastPath } from '../port.ts'
+import { type Command, command, commandIn, type FastPath } from '../port.ts'
 import { each, eachStep, one, type ParamsOf, type RowOf, readRows, type Work } from '../statement.ts'
 import { countNow } from '../system/minute-counts.ts'
 import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
-import { tryOnePerRun } from './fold.ts'
-import type { RunError } from './run-error.ts'
-import { explain, type FactsRow, factsOf } from './run-facts.ts'
+import { explainRefusal, type FactsRow, factsOf, tryOnePerRun } from './run-facts.ts'
 import { finishPlain, finishRuns, readFollowed, readOwner } from './runs.sql.ts'
 
 export type Report =
@@ -50,7 +48,7 @@ export type FinishOutcome =
 
 /** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
 export function finishBatch(items: readonly FinishItem[]): Command<FinishOutcome[]> {
-  return command('finish', () => finishRunsNow(items), plainFinish(items))
+  return commandIn('batches', 'finish', () => finishRunsNow(items), plainFinish(items))
 }
 
 /** Whose job the run is of; null when there is no such run. */
@@ -75,7 +73,7 @@ function plainFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> | 
     left(answer) {
       const outcomes = recorded(readRows(finishPlain, answer))
       const missed = items.filter(({ runId }) => !outcomes.has(runId))
-      return command('finish', function* others(): Work<FinishOutcome[]> {
+      return commandIn('batches', 'finish', function* others(): Work<FinishOutcome[]> {
         const found = yield* finishRunsNow(missed)
         const after = new Map(missed.map(({ runId }, i) => [runId, found[i]]))
         return items.flatMap(({ runId }) => outcomes.get(runId) ?? after.get(runId) ?? [])
@@ -214,7 +212,7 @@ function commandOf({ report, workerId, leaseId, outcomeHash, version, leaderEpoc
 
 function explained(item: FinishItem, row: FactsRow | undefined, followed: Followed | undefined): FinishOutcome {
   if (row === undefined) return { kind: 'refused', reason: 'NOT_FOUND' }
-  const reason = explain(row, commandOf(item))
+  const reason = explainRefusal(row, commandOf(item))
   return reason === 'repeat' ? repeated(row, followed) : { kind: 'refused', reason }
 }
 

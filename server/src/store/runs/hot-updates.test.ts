@@ -2,10 +2,10 @@ import { expect, test } from 'vitest'
 import { privatePostgres } from '../../../../scripts/testing/services.ts'
 import { size } from '../../../../scripts/testing/size.ts'
 import { insertBulk } from '../../testing/store/bulk.ts'
+import { integer } from '../../testing/store/rows.ts'
 import { openNode, sql, until } from '../../testing/store/store.ts'
 import { heartbeatBatch } from '../leasing/heartbeat-runs.ts'
 import type { Store } from '../port.ts'
-import { integer } from '../statement.ts'
 
 /** Hazard 19: a heartbeat writes no index, or it costs three times as much. */
 

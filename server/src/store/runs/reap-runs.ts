@@ -5,7 +5,7 @@ import {
   TIMEOUT_GRACE_MS,
   WORKER_UNSEEN_MS,
 } from '../../core/run/job.ts'
-import type { RunState } from '../../core/run/run-state.ts'
+import { parseRunError, type RunError, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { one, query, type RowOf, type Work } from '../statement.ts'
 import { vacateLeadership } from '../system/leadership.ts'
@@ -24,7 +24,6 @@ import {
   readWaiting,
 } from './leader.sql.ts'
 import { recordMoves } from './lifecycle.ts'
-import { parseRunError, type RunError } from './run-error.ts'
 
 export interface Ended {
   jobId: string

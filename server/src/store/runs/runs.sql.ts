@@ -40,9 +40,6 @@ const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run
   FROM ichido.runs r LEFT JOIN ichido.runs n ON n.job_id = r.job_id AND n.run_no = r.run_no + 1
     LEFT JOIN ichido.dead_letters d ON d.job_id = r.job_id AND d.run_id = r.id`
 
-const DUE = `id, queue, user_id, run_at, priority FROM ichido.runs
-    WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())`
-
 /**
  * Writes what happened to the runs that `m` moved, in the statement that moves them. Without a domain: it is the job's, and
  * who reads events takes it from there. Looked up here, it cost 6 µs a move.
@@ -333,74 +330,4 @@ export const insertDeadLetters = statement('insert_dead_letters', {
     SELECT t.*, now_ms() FROM unnest($job_id::uuid[], $run_id::uuid[], $queue::text[], $kind::text[], $user_id::text[], $error_code::text[], $error_message::text[],
       $retry_count::integer[]) t`,
   sqlite: `INSERT INTO ichido.dead_letters (${DEAD_LETTER}) VALUES ($job_id, $run_id, $queue, $kind, $user_id, $error_code, $error_message, $retry_count, now_ms())`,
-})
-
-/** An event about a run, written in the transaction that moves the run. */
-export const insertLifecycle = statement('insert_lifecycle', {
-  params: { job_id: 'text', n: 'integer', data: 'text' },
-  row: {},
-  postgres: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-    SELECT t.job_id, t.n, 'run', t.n, '', t.data, now_ms()
-    FROM unnest($job_id::uuid[], $n::bigint[], $data::text[]) AS t(job_id, n, data)`,
-  sqlite: `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-    VALUES ($job_id, $n, 'run', $n, '', $data, now_ms())`,
-})
-
-const CANCELABLE = 'state, cancel_requested_at, assigned_worker_id'
-
-export const lockLatestRun = statement('lock_latest_run', {
-  params: { job_id: 'text' },
-  row: { state: state, cancel_requested_at: 'integer?', assigned_worker_id: 'text?' },
-  postgres: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $job_id AND latest FOR NO KEY UPDATE`,
-  sqlite: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $job_id AND latest`,
-})
-
-/** Guards that the job's latest run waits, or is assigned and has not started. */
-export const cancelWaiting = statement('cancel_waiting', {
-  params: { job_id: 'text' },
-  row: MOVED_ROW,
-  sql: `UPDATE ichido.runs SET state = 'CANCELED', version = version + 1, finished_at = now_ms(), last_event_n = last_event_n + 1
-    WHERE job_id = $job_id AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED') RETURNING ${MOVED}`,
-})
-
-/** Asks a RUNNING run to stop. Its worker, or the leader after the deadline, ends it. */
-export const requestCancel = statement('request_cancel', {
-  params: { job_id: 'text' },
-  row: { id: 'text' },
-  sql: `UPDATE ichido.runs SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
-    WHERE job_id = $job_id AND latest AND state = 'RUNNING' RETURNING id`,
-})
-
-/** The leases of the worker's runs that are to stop. */
-export const readCancels = statement('read_cancels', {
-  params: { worker_id: 'text', max: 'integer' },
-  row: { lease_id: 'text' },
-  sql: `SELECT lease_id FROM ichido.runs WHERE assigned_worker_id = $worker_id AND state IN ('ASSIGNED', 'RUNNING')
-      AND cancel_requested_at IS NOT NULL AND lease_id IS NOT NULL ORDER BY id LIMIT $max`,
-})
-
-/**
- * Delayed runs whose time has come. The time is a subquery: PostgreSQL would call a bare function for every row, and read the
- * index to its end, past all runs that are not due.
- */
-export const lockDue = statement('lock_due', {
-  params: { max: 'integer' },
-  row: { id: 'text', queue: 'text', user_id: 'text', run_at: 'integer', priority: 'integer' },
-  postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $max FOR UPDATE SKIP LOCKED`,
-  sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $max`,
-})
-
-/** With a tag the run is in the index that leases read. */
-export const promoteRuns = statement('promote_runs', {
-  params: { id: 'text', tag: 'integer?' },
-  row: {},
-  postgres: `UPDATE ichido.runs r SET fair_tag = t.tag FROM unnest($id::uuid[], $tag::bigint[]) AS t(id, tag) WHERE r.id = t.id`,
-  sqlite: 'UPDATE ichido.runs SET fair_tag = $tag WHERE id = $id',
-})
-
-/** When the next delayed run is due, in ms from now; null when none waits. */
-export const nextDue = statement('next_due', {
-  params: {},
-  row: { in_ms: 'integer?' },
-  sql: `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
 })

@@ -1,8 +1,7 @@
 import type { RunCommand, RunRefusal } from '../../core/run/run-state.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, commandIn } from '../port.ts'
 import { each, type RowOf, type Work } from '../statement.ts'
-import { tryOnePerRun } from './fold.ts'
-import { explain, type FactsRow, factsOf } from './run-facts.ts'
+import { explainRefusal, type FactsRow, factsOf, tryOnePerRun } from './run-facts.ts'
 import { startRuns } from './runs.sql.ts'
 
 export interface StartItem {
@@ -28,7 +27,7 @@ export type StartOutcome =
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]> {
-  return command('start', function* work(): Work<StartOutcome[]> {
+  return commandIn('batches', 'start', function* work(): Work<StartOutcome[]> {
     function* attempt(firsts: readonly StartItem[]): Work<Map<string, RowOf<typeof startRuns>>> {
       const rows = firsts.map((item) => ({
         run_id: item.runId,
@@ -55,11 +54,11 @@ function commandOf({ workerId, leaseId, startId, version }: StartItem): RunComma
 }
 
 function explained(item: StartItem, row: FactsRow | undefined): StartOutcome {
-  const reason = explain(row, commandOf(item))
+  const reason = explainRefusal(row, commandOf(item))
   return reason === 'repeat' && row !== undefined ? { kind: 'repeated', ...toStarted(row) } : refused(reason)
 }
 
-function refused(reason: ReturnType<typeof explain>): StartOutcome {
+function refused(reason: ReturnType<typeof explainRefusal>): StartOutcome {
   return { kind: 'refused', reason: reason === 'repeat' ? 'NOT_FOUND' : reason }
 }
 

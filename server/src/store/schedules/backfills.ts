@@ -4,10 +4,9 @@ import { LAST_ID } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'
 import { isSchedule, type Schedule } from '../../core/schedule/schedule.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
-import type { Listed } from '../jobs/list-jobs.ts'
 import { lockUsersOf } from '../limits/users.ts'
-import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, pageOf, query, statement, type Values, type Work } from '../statement.ts'
+import { type Command, command, commandIn, type Listed, pageOf } from '../port.ts'
+import { each, exactlyOne, one, query, statement, type Values, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 import type { Maker } from './definition-jobs.ts'
 import { readDefinition } from './definitions.sql.ts'
@@ -230,7 +229,7 @@ interface BackfillProgress {
  */
 export function stepBackfill(term: Term, { backfill, definition, ticks }: BackfillStep, maker: Maker) {
   const { backfillId } = backfill
-  return command('backfill', function* work(): Work<BackfillProgress> {
+  return commandIn('users', 'backfill', function* work(): Work<BackfillProgress> {
     if (definition !== null) yield* lockUsersOf([definition.userId])
     const taken = yield* one(takeBackfillStep, { ...term, id: backfillId, version: backfill.version })
     if (taken === undefined) return { made: [], goesOn: false }

@@ -2,7 +2,7 @@ import { DEFAULT_QUEUE } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, commandIn } from '../port.ts'
 import type { Work } from '../statement.ts'
 import {
   type RenderAccepted,
@@ -89,7 +89,7 @@ export function resultOf(outcome: SubmitOutcome): MadeJob {
 
 /** Submits a job, and records who asked for it. A replayed key makes neither a job nor an entry. */
 export function runDefinition(name: string, item: SubmitItem, render: RenderAccepted, by: By): Command<SubmitOutcome> {
-  return command('run_definition', function* work(again): Work<SubmitOutcome> {
+  return commandIn('users', 'run_definition', function* work(again): Work<SubmitOutcome> {
     const [outcome] = yield* submitWork([item], render, again)
     if (outcome === undefined) throw new Error('A submission has an outcome')
     if (outcome.kind === 'created' && !(yield* isRecorded(again, by))) {

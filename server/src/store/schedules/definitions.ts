@@ -5,9 +5,8 @@ import type { Definition, DefinitionContent } from '../../core/schedule/definiti
 import { isZone, nextTick, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
 import { lastTicks } from '../../core/schedule/ticks.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
-import { each, exactlyOne, now, one, pageOf, query, type Values, type Work } from '../statement.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
+import { each, exactlyOne, now, one, query, type Values, type Work } from '../statement.ts'
 import * as sql from './definitions.sql.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 

@@ -2,7 +2,7 @@ import type { Definition } from '../../core/schedule/definition.ts'
 import type { Schedule } from '../../core/schedule/schedule.ts'
 import { type DefinitionLoad, jitterMs, type Outcome, type Plan, settleTick } from '../../core/schedule/ticks.ts'
 import { lockUsersOf } from '../limits/users.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, command, commandIn } from '../port.ts'
 import { each, now, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import type { SubmitOutcome, UntaggedItem } from '../submission/submission.ts'
 import type { Term } from '../system/term.ts'
@@ -77,7 +77,7 @@ export function makeTicks(term: Term, planned: readonly Planned[], maker: Maker)
     planned.map(({ definition: { id, version }, dueAtMs }) => ({ id, version, next_tick_at: dueAtMs })),
   )
   const byId = new Map(planned.map((one) => [one.definition.id, one]))
-  return command('make_ticks', function* work(): Work<Tick[]> {
+  return commandIn('users', 'make_ticks', function* work(): Work<Tick[]> {
     yield* lockUsersOf(planned.map(({ definition }) => definition.userId))
     const locked = yield* query(sql.lockDue, { ...term, seen })
     const nowMs = locked[0]?.now ?? 0
@@ -123,11 +123,13 @@ function settle(definition: Definition, plan: Plan, load: DefinitionLoad, nowMs:
     runAtMs: null,
     skippedUntilMs,
   })
+  let next = load
   const made = plan.make.map((scheduledForMs): Draft => {
     const runAtMs = scheduledForMs + jitterMs(id, scheduledForMs, schedule?.jitterSeconds ?? 0)
-    const settled = settleTick(schedule?.overlap ?? 'allow', load)
-    const item = settled.outcome === 'job' ? tickItem(definition, scheduledForMs, runAtMs, nowMs, maker) : null
-    const tick = { ...base(scheduledForMs), ...settled, jobId: item?.jobId ?? null }
+    const { outcome, reason, after } = settleTick(schedule?.overlap ?? 'allow', next)
+    next = after
+    const item = outcome === 'job' ? tickItem(definition, scheduledForMs, runAtMs, nowMs, maker) : null
+    const tick = { ...base(scheduledForMs), outcome, reason, jobId: item?.jobId ?? null }
     return { tick, item, runAtMs, skippedUntilMs: null }
   })
   const { skip, skipAll } = plan
@@ -250,7 +252,7 @@ export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], mak
   const asked = JSON.stringify(
     waiting.map(({ definitionId, scheduledForMs }) => ({ definition_id: definitionId, scheduled_for: scheduledForMs })),
   )
-  return command('try_waiting_ticks', function* work(): Work<Tick[]> {
+  return commandIn('users', 'try_waiting_ticks', function* work(): Work<Tick[]> {
     yield* lockUsersOf(waiting.map(({ userId }) => userId))
     const locked = yield* query(sql.lockWaitingTicks, { ...term, ticks: asked })
     const loads = yield* readLoads(locked.map(({ id }) => id))

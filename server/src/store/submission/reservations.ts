@@ -1,8 +1,8 @@
 import { admit } from '../../core/limits/quota.ts'
-import { readJobs } from '../jobs/jobs.sql.ts'
+import { readJobs } from '../jobs/read-jobs.ts'
 import { lockAndCount } from '../limits/users.ts'
-import { type Command, command } from '../port.ts'
-import { each, one, text, type Values, type Work } from '../statement.ts'
+import { type Command, commandIn } from '../port.ts'
+import { each, one, type Values, type Work } from '../statement.ts'
 import {
   consumeReservations,
   insertReservation,
@@ -40,7 +40,7 @@ export function reserveSlot(
   ttlMs: number,
   chosen = false,
 ): Command<ReserveOutcome> {
-  return command('reserve', function* work(again): Work<ReserveOutcome> {
+  return commandIn('users', 'reserve', function* work(again): Work<ReserveOutcome> {
     const user = (yield* lockAndCount([userId])).users.get(userId)
     if (user === undefined) throw new Error('A locked user has a row')
     const own = again || chosen ? yield* one(readReservation, { reservation_id: reservationId }) : undefined
@@ -75,10 +75,10 @@ interface Refused {
 
 /** Names the job that the slot was for. The job must be the caller's own. */
 export function consumeSlot(reservationId: string, userId: string, jobId: string): Command<ReservationOutcome> {
-  return command('consume', function* work(): Work<ReservationOutcome> {
+  return commandIn('users', 'consume', function* work(): Work<ReservationOutcome> {
     const { nowMs } = yield* lockAndCount([userId])
-    const [job] = yield* each(readJobs, [[jobId]])
-    if (job === undefined || text(job, 'user_id') !== userId) return notFound('job', jobId)
+    const [job] = yield* each(readJobs, [{ job_id: jobId }])
+    if (job?.user_id !== userId) return notFound('job', jobId)
     const slot = { reservation_id: reservationId, user_id: userId, job_id: jobId, at: nowMs }
     const [changed] = yield* each(consumeReservations, [slot])
     return yield* settled(reservationId, userId, changed !== undefined, (own) => own.jobId === jobId)
@@ -86,7 +86,7 @@ export function consumeSlot(reservationId: string, userId: string, jobId: string
 }
 
 export function releaseSlot(reservationId: string, userId: string): Command<ReservationOutcome> {
-  return command('release_reservation', function* work(): Work<ReservationOutcome> {
+  return commandIn('users', 'release_reservation', function* work(): Work<ReservationOutcome> {
     const { nowMs } = yield* lockAndCount([userId])
     const slot = { reservation_id: reservationId, user_id: userId, at: nowMs }
     const changed = yield* one(releaseReservation, slot)

@@ -6,7 +6,7 @@ import type { EndedRefusal } from '../jobs/ended-jobs.ts'
 import { CREATED } from './submit.sql.ts'
 
 export interface SubmitItem {
-  /** Made before the transaction begins, so that the same submission can be tried again without doubling. */
+  /** Made before the transaction begins, so that a second try cannot make a second job. */
   jobId: string
   runId: string
   userId: string
@@ -19,36 +19,36 @@ export interface SubmitItem {
   estimatedCostMicros: number
   traceparent: string | null
   replacesJobId: string | null
-  /** Absolute, or a delay from the moment of acceptance. */
+  /** Null: `delayMs` after the acceptance. */
   runAtMs: number | null
   delayMs: number
-  /** Its place among the runs of its queue that are due. */
+  /** The place of its run in the queue. */
   fairTag: number
   key: { key: string; operation: string; requestHash: string; ttlMs: number } | null
   reservationId: string | null
-  /** Write a consumed reservation row of this id beside the job, as S0 has it. */
+  /** Also writes a consumed reservation with this id, as S0 does. */
   consumedReservationId: string | null
-  /** What it is refused with, unless its key was used before. */
+  /** It is refused with this, unless its key was used before. */
   refusal?: SubmitRefusal
-  /** The definition that it was made by; for a tick, its due instant. */
+  /** The definition that makes the job; for a tick, also its instant. */
   definition?: { id: string; scheduledForMs: number | null }
-  /** Its run is held back until they are all there. */
+  /** Its run waits for these uploads. */
   artifacts?: AwaitedArtifacts
 }
 
-/** Before its place is known, which it is given last of all. */
+/** Before it has a place in the queue. */
 export type UntaggedItem = Omit<SubmitItem, 'fairTag'>
 
 export function withTags(items: readonly UntaggedItem[], tags: readonly number[]): SubmitItem[] {
   return items.map((item, i) => ({ ...item, fairTag: tags[i] ?? 0 }))
 }
 
-/** What the first answer says; its text is stored with the key and replayed byte for byte. */
+/** The first answer. Its text is stored with the key and replayed byte for byte. */
 export interface Accepted {
   jobId: string
   kind: string
   queue: string
-  /** Instants as they stand on the wire. */
+  /** Instants as on the wire. */
   createdAt: string
   runAt: string
   quotaWarnings: string[]
@@ -61,7 +61,7 @@ export type SubmitRefusal =
   | BytesRefusal
   | { code: 'MAXIMUM_REACHED'; message: string; details: { setting: SettingName; max: number } }
   | { code: 'INVALID_PAYLOAD'; message: string; field: string }
-  /** Of the job that it would take the place of. */
+  /** About the job that it would replace. */
   | { code: EndedRefusal['reason']; message: string; replaces: EndedRefusal; jobId: string }
 
 export type SubmitOutcome =
@@ -70,7 +70,7 @@ export type SubmitOutcome =
 
 export type RenderAccepted = (accepted: Accepted) => string
 
-/** Several items with one key are one submission: the first that is let in is carried out, those behind it get its answer. */
+/** Items with one key are one submission: the first admitted item is stored, and the items behind it get its answer. */
 export function submissionName({ key, userId, jobId }: SubmitItem): string {
   // Neither a key nor an operation can hold a line break.
   return key === null ? jobId : `${key.key}\n${key.operation}\n${userId}`

@@ -1,30 +1,134 @@
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
-import { type Command, command, type FastPath } from '../port.ts'
-import { eachStep, readRows, type Values } from '../statement.ts'
+import {
+  anyReady,
+  DEFAULT_CONTINUATION_MS,
+  EPOCH,
+  ofPolicy,
+  queueLock,
+  READY,
+  RESUMED,
+  timeOf,
+} from '../leasing/leases.sql.ts'
+import { type Command, commandIn, type FastPath } from '../port.ts'
+import { MOVES_WRITTEN } from '../runs/runs.sql.ts'
+import { eachStep, readRows, statement, type Values } from '../statement.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
-import { SUBMITTED_AND_LEASED_ROW, submitAndLease as submitAndLeasePlain } from './submit-and-lease.sql.ts'
+import { NEW_RUN, PLAIN_PARAMS, submitPostgres } from './submit.sql.ts'
 import { submitWork } from './submit-jobs.ts'
 import { plainSubmission } from './submit-plain.ts'
 
-/** Who waits for jobs of one kind in one queue that are only just being submitted. */
+/** How long it waits for a lock on a key or a user. Meanwhile no look serves the polls that it has taken. */
+const PATIENCE_MS = 50
+
+const QUEUE = '($queue::text[])[1]'
+const WORKERS = '$worker_id::text[]'
+const POLLS = '$poll_id::text[]'
+const KINDS = '($kinds::text[])[1]'
+
+/**
+ * Takes the locks of a lease if the submission itself is plain. It waits for none of them: a submitter must not wait for
+ * workers. A function whose snapshot is newer than the locks then tells whether all is plain. Runs that have waited longer go
+ * first.
+ */
+const GATE = `p AS MATERIALIZED (
+      SELECT count(*) AS taken FROM (SELECT DISTINCT t.poll AS name FROM t, g) x
+      WHERE NOT pg_try_advisory_xact_lock(hashtextextended(x.name, 0))),
+    o AS MATERIALIZED (SELECT taken = 0 AND pg_try_advisory_xact_lock_shared(${queueLock(QUEUE)}) AS entered FROM p),
+    l AS MATERIALIZED (
+      SELECT revoked_at FROM ichido.workers
+      WHERE worker_id = ANY(${WORKERS}) AND (SELECT entered FROM o) AND EXISTS (SELECT FROM g)
+      ORDER BY worker_id FOR KEY SHARE SKIP LOCKED),
+    h AS MATERIALIZED (
+      SELECT o.entered AND l.revoked = 0
+        AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
+        AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
+          WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
+          WHEN ($from_priority::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
+          ELSE ${anyReady(QUEUE, KINDS, RESUMED)} END AS open
+      FROM o, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
+
+const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('policy', column), QUEUE, otherwise)
+const TTL = time('lease_ttl_seconds', 'lease_ttl_ms')
+const ifStarted = (value: string) => `CASE WHEN start_id IS NOT NULL THEN ${value} END`
+
+/** The run as it would be after an insert and a lease: version, attempt and event are those of the lease. */
+const LEASED_RUNS = `INSERT INTO ichido.runs (${NEW_RUN}, assigned_worker_id, assigned_at, poll_id, lease_id, lease_ttl_ms,
+        lease_expires_at, continuation_ms, start_id, started_at, leader_epoch)
+      SELECT run_id, job_id, 1, true, queue, kind, user_id, 1, 0,
+        CASE WHEN start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END, 2, priority, run_at, fair_tag,
+        created_at, 'NONE', 2, definition_id, worker_id, created_at, poll_id, run_id::text || '.' || token, ${TTL},
+        created_at + ${TTL}, ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}, start_id,
+        ${ifStarted('created_at')}, ${ifStarted(EPOCH)}
+      FROM s
+      RETURNING id, job_id, state, attempt, last_event_n, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
+
+/**
+ * `poll` is the name of the poll. `kinds` is a JSON array of the kinds that the polls ask for; null: any. `from_priority` and
+ * `from_fair_tag` say where the scan of ready runs begins; null: at the beginning.
+ */
+const POLL_PARAMS = {
+  worker_id: 'text',
+  poll_id: 'text',
+  token: 'text',
+  lease_ttl_ms: 'integer',
+  start_id: 'text?',
+  poll: 'text',
+  kinds: 'text?',
+  from_priority: 'integer?',
+  from_fair_tag: 'integer?',
+} as const
+
+/** The rows if the jobs were submitted and leased. */
+const SUBMITTED_AND_LEASED_ROW = {
+  iso: 'text',
+  run_id: 'text',
+  lease_ttl_ms: 'integer',
+  lease_expires_at: 'integer',
+  continuation_ms: 'integer',
+  leader_epoch: 'integer?',
+} as const
+
+/**
+ * Plain submissions of one kind to one queue in which no other run waits. A waiting poll leases each of them. So one commit and
+ * one wait for the disk do the work of two. It does all or nothing: it answers with no row if the submission is not plain, and
+ * with one row of nulls if only the leases are not.
+ */
+const submitAndLeasePlain = statement('submit_and_lease', {
+  params: { ...PLAIN_PARAMS, ...POLL_PARAMS },
+  row: { iso: 'text?', run_id: 'text?' },
+  postgres: submitPostgres({
+    given: {
+      arrays: `${WORKERS}, ${POLLS}, $token::text[], $lease_ttl_ms::bigint[], $start_id::text[], $poll::text[]`,
+      columns: 'worker_id, poll_id, token, lease_ttl_ms, start_id, poll',
+    },
+    gate: { with: GATE, open: '(SELECT open FROM h)', patienceMs: PATIENCE_MS },
+    runs: LEASED_RUNS,
+    answer: `, m AS NOT MATERIALIZED (SELECT * FROM r), e AS (${MOVES_WRITTEN})
+    SELECT x.iso, x.id AS run_id, x.lease_ttl_ms, x.lease_expires_at, x.continuation_ms, x.leader_epoch
+    FROM g LEFT JOIN (SELECT a.iso, r.* FROM a, r) x ON true`,
+  }),
+  sqlite: [],
+})
+
+/** Polls that wait for jobs of one kind in one queue, which are being submitted. */
 export interface Awaiting {
-  /** One for each job; all of them ask for the same kinds. */
+  /** One for each job. All of them ask for the same kinds. */
   polls: readonly LeaseItem[]
-  /** From where on it is looked whether something has waited longer; null: from the beginning. */
+  /** Where the scan for runs that have waited longer begins; null: at the beginning. */
   from: Position | null
 }
 
 export type SubmitAndLeaseOutcome =
-  /** One lease for each job, in their order. */
+  /** One lease for each job, in the order of the jobs. */
   | { kind: 'leased'; outcomes: SubmitOutcome[]; leases: Leased[] }
-  /** Nothing was done. `plain`: nothing stands in the way of the submission, only of its leases. */
+  /** Nothing was done. `plain`: the submission alone would succeed. */
   | { kind: 'declined'; plain: boolean }
-  /** Stored by a commit that nobody heard of, perhaps with the leases: the names of the polls tell. */
+  /** An uncertain commit has stored the jobs, perhaps with the leases: the names of the polls tell. */
   | { kind: 'unheard'; outcomes: SubmitOutcome[] }
 
 const DECLINED: SubmitAndLeaseOutcome = { kind: 'declined', plain: false }
 
-/** Jobs for which somebody waits are submitted and leased in one statement, where that can be. */
+/** Submits jobs and leases them to waiting polls, in one statement. It declines where that is not possible. */
 export function submitAndLease(
   items: readonly SubmitItem[],
   awaiting: Awaiting,
@@ -34,7 +138,7 @@ export function submitAndLease(
     if (!again) return DECLINED
     return { kind: 'unheard' as const, outcomes: yield* submitWork(items, render, again) }
   }
-  return command('submit', work, fastPath(items, awaiting, render))
+  return commandIn('batches', 'submit', work, fastPath(items, awaiting, render))
 }
 
 function fastPath(
@@ -78,7 +182,7 @@ function fastPath(
 
 function pollOf(polls: readonly LeaseItem[], i: number): LeaseItem {
   const poll = polls[i]
-  if (poll === undefined) throw new TypeError('Every job that is offered has a poll')
+  if (poll === undefined) throw new TypeError('Every job has a poll')
   return poll
 }
 

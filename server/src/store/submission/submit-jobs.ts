@@ -3,16 +3,15 @@ import { admit, bytesWarnings, refuseBytes } from '../../core/limits/quota.ts'
 import { wantedRunAt } from '../../core/run/artifact.ts'
 import { runAtProblem } from '../../core/run/job.ts'
 import { awaitUploads, bytesOf, type OwnBlobs, ownBlobs } from '../artifacts/artifacts.ts'
-import { resolveDeadLetters } from '../dead-letters/dead-letters.sql.ts'
-import { lockEnded, refusalOf } from '../jobs/ended-jobs.ts'
-import { readJobs } from '../jobs/jobs.sql.ts'
+import { type LatestRun, lockEnded, refusalOf, resolveDeadLetters } from '../jobs/ended-jobs.ts'
+import { readJobs } from '../jobs/read-jobs.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
 import { addBytes, countBytes } from '../limits/bytes.ts'
 import { type LockedUsers, lockAndCount, readCosts } from '../limits/users.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, commandIn } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
-import { each, integer, type ParamsOf, type Row, type RowOf, text, textOrNull, type Work } from '../statement.ts'
-import { deleteKeys, readKeys, readKeysOfJobs } from './keys.sql.ts'
+import { each, type ParamsOf, type RowOf, type Work } from '../statement.ts'
+import { deleteKeys, readKeys, readKeysOfJobs } from './keys.ts'
 import { consumeReservations, insertConsumed, readLive } from './reservations.sql.ts'
 import {
   type Accepted,
@@ -26,29 +25,28 @@ import {
   withTags,
 } from './submission.ts'
 import { insertLabels, insertSubmission } from './submit.sql.ts'
-import { plainSubmit } from './submit-plain.ts'
+import { plainRow, plainSubmit } from './submit-plain.ts'
 
 /**
- * Key, quota, cost, reservation, job, first run, first event and stored answer, in one transaction, for any number of
- * submissions. Locks: users in order, then keys, then the runs of jobs that are replaced; a refused item leaves its
- * neighbours alone.
+ * One transaction for any number of submissions: key, quota, cost, reservation, job, first run, first event and stored answer. It
+ * locks sorted users, then keys, then the runs of jobs that are replaced. A refused item does not affect the others.
  */
 export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted): Command<SubmitOutcome[]> {
-  return command('submit', (again) => submitWork(items, render, again), plainSubmit(items, render))
+  return commandIn('batches', 'submit', (again) => submitWork(items, render, again), plainSubmit(items, render))
 }
 
-/** Takes the tags inside the transaction, so that it needs no other connection. */
+/** Takes the tags inside the transaction, so it needs no second connection. */
 export function submitUntagged(
   items: readonly UntaggedItem[],
   tagsFor: TagsFor,
   render: RenderAccepted,
 ): Command<SubmitOutcome[]> {
-  return command('submit', function* work(again): Work<SubmitOutcome[]> {
+  return commandIn('batches', 'submit', function* work(again): Work<SubmitOutcome[]> {
     return yield* submitWork(withTags(items, yield* tagsFor(items)), render, again)
   })
 }
 
-/** The body, for commands that submit as a part of what they do. */
+/** The body, for commands that also submit. */
 export function* submitWork(
   items: readonly SubmitItem[],
   render: RenderAccepted,
@@ -70,29 +68,25 @@ export function* submitWork(
   return items.map((item) => done.get(item) ?? unreachable())
 }
 
-/** An earlier try may have been committed unheard: its jobs are there under the ids that were made for them. */
+/** An earlier try may have committed: its jobs are stored under the same ids. */
 function* findOwn(
   items: readonly SubmitItem[],
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<void> {
-  const keys = yield* each(
-    readKeysOfJobs,
-    items.map((item) => ({ job_id: item.jobId })),
-  )
+  const ids = items.map((item) => ({ job_id: item.jobId }))
+  const keys = yield* each(readKeysOfJobs, ids)
   const bodies = new Map(keys.map((row) => [row.job_id, row.response_body]))
-  const ids = items.map((item) => [item.jobId])
   const byId = new Map(items.map((item) => [item.jobId, item]))
-  for (const row of yield* each(readJobs, ids)) {
-    const item = byId.get(text(row, 'job_id'))
+  for (const { job_id, created_at: createdAtMs, run_at: runAtMs } of yield* each(readJobs, ids)) {
+    const item = byId.get(job_id)
     if (item === undefined) continue
-    const [createdAtMs, runAtMs] = [integer(row, 'created_at'), integer(row, 'run_at')]
     const body = bodies.get(item.jobId) ?? render(toAccepted(item, createdAtMs, runAtMs))
     done.set(item, created(item, body, runAtMs <= createdAtMs))
   }
 }
 
-/** What is stored under a key is compared with every item that has it, for one of them may be a misuse. */
+/** Compares the stored request of a key with every item that has the key: one of them may be a misuse. */
 function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<SubmitItem, SubmitOutcome>): Work<void> {
   const keyed = new Map<string, SubmitItem[]>()
   const names: ParamsOf<typeof readKeys>[] = []
@@ -113,7 +107,7 @@ function* replayStored(items: readonly SubmitItem[], nowMs: number, done: Map<Su
       for (const item of keyed.get(`${idempotency_key}\n${operation}\n${user_id}`) ?? [])
         done.set(item, replay(item, row))
   }
-  // In one order, for another node may be at the same keys.
+  // Sorted, so that two nodes cannot deadlock.
   yield* each(
     deleteKeys,
     expired.sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)),
@@ -144,12 +138,12 @@ function reused(item: SubmitItem, jobId: string): SubmitOutcome {
   return { kind: 'refused', refusal: { code: 'IDEMPOTENCY_KEY_REUSED', message, jobId } }
 }
 
-/** What is known of the jobs that items take the place of. One whose lock was waited for may be a repeat of who was first. */
+/** The jobs that are replaced. After waiting for a lock, another request may already have used the same key. */
 function* lockReplaced(
   items: readonly SubmitItem[],
   nowMs: number,
   done: Map<SubmitItem, SubmitOutcome>,
-): Work<Map<string, Row>> {
+): Work<Map<string, LatestRun>> {
   const rows = yield* lockEnded(items.flatMap(({ replacesJobId }) => replacesJobId ?? []))
   const late = items.filter(
     ({ replacesJobId }) => replacesJobId !== null && refusalOf(rows.get(replacesJobId)) !== null,
@@ -160,23 +154,22 @@ function* lockReplaced(
 
 interface Admitted {
   item: SubmitItem
-  /** Of a user with a limit of them. */
+  /** 0 unless the user has a limit of bytes. */
   bytes: number
-  /** The run that the job in whose place it comes had ended with. */
-  replacedRunId: string | null
+  /** The job that it replaces. */
+  replaced: LatestRun | null
   createdAtMs: number
   runAtMs: number
   body: string
 }
 
 /**
- * Lets items in one after the other against a running count, so that a batch cannot pass a limit either. Those behind one that
- * was let in under their key are its repeats; one that was refused keeps nobody behind it from being let in. All of them are
- * inserted together, in one order.
+ * Admits items one after the other against a running count, so a batch cannot pass a limit. Items behind an admitted item with
+ * the same key are its repeats. A refused item does not stop the items behind it. All admitted items are inserted together.
  */
 function* admitFresh(
   items: readonly SubmitItem[],
-  { users, replaced, blobs, nowMs, countedAtMs }: LockedUsers & { replaced: Map<string, Row>; blobs: OwnBlobs },
+  { users, replaced, blobs, nowMs, countedAtMs }: LockedUsers & { replaced: Map<string, LatestRun>; blobs: OwnBlobs },
   render: RenderAccepted,
   done: Map<SubmitItem, SubmitOutcome>,
 ): Work<{ admitted: Admitted[]; repeats: [SubmitItem, SubmitItem][] }> {
@@ -242,11 +235,10 @@ function* admitFresh(
     const { costLimitWarning } = admission
     const quotaWarnings = [...admission.quotaWarnings, ...bytesWarnings(user)]
     const accepted = { ...toAccepted(item, countedAtMs, runAtMs), quotaWarnings, costLimitWarning }
-    // The next of the same batch comes too late.
-    if (old !== undefined) replaced.set(text(old, 'job_id'), { ...old, replaced_by: item.jobId })
-    const replacedRunId = textOrNull(old, 'run_id')
+    // A second item of the batch cannot replace the same job.
+    if (old !== undefined) replaced.set(old.job_id, { ...old, replaced_by: item.jobId })
     firstOf.set(submissionName(item), item)
-    admitted.push({ item, bytes, replacedRunId, createdAtMs: countedAtMs, runAtMs, body: render(accepted) })
+    admitted.push({ item, bytes, replaced: old ?? null, createdAtMs: countedAtMs, runAtMs, body: render(accepted) })
   }
   return { admitted, repeats }
 }
@@ -284,9 +276,7 @@ function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitI
   )
   yield* each(
     resolveDeadLetters,
-    admitted.flatMap(({ item, replacedRunId }) =>
-      replacedRunId === null ? [] : [[item.replacesJobId, replacedRunId]],
-    ),
+    admitted.flatMap(({ replaced }) => replaced ?? []),
   )
   yield* changeCosts(
     admitted.map(({ item, createdAtMs }) => ({
@@ -301,27 +291,14 @@ function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitI
 }
 
 function submissionRow({ item, createdAtMs, runAtMs, body }: Admitted): ParamsOf<typeof insertSubmission> {
-  const { key } = item
   return {
-    job_id: item.jobId,
-    run_id: item.runId,
-    kind: item.kind,
-    queue: item.queue,
-    user_id: item.userId,
-    payload: item.payload,
-    policy: JSON.stringify(item.policy),
-    priority: item.priority,
+    ...plainRow(item, body),
     labels: item.labels === null ? null : JSON.stringify(item.labels),
     estimated_cost_micros: item.estimatedCostMicros,
-    traceparent: item.traceparent,
     created_at: createdAtMs,
     run_at: runAtMs,
     fair_tag: runAtMs <= createdAtMs ? item.fairTag : null,
-    idempotency_key: key?.key ?? null,
-    operation: key?.operation ?? null,
-    request_hash: key?.requestHash ?? null,
-    response_body: key === null ? null : body,
-    expires_at: key === null ? null : createdAtMs + key.ttlMs,
+    expires_at: item.key === null ? null : createdAtMs + item.key.ttlMs,
     replaces_job_id: item.replacesJobId,
     definition_id: item.definition?.id ?? null,
     scheduled_for: item.definition?.scheduledForMs ?? null,

@@ -4,8 +4,8 @@ import { created, type RenderAccepted, type SubmitItem, type SubmitOutcome, subm
 import { NOW_PLACE, type PLAIN_PARAMS, submitPlain } from './submit.sql.ts'
 
 /**
- * Most submissions are plain: due at once, under a new key, of a user without limits. All of a batch of them is one
- * statement and one journey to the database, where looking, deciding and writing in turn took five.
+ * Most submissions are plain: due now, under a new key, of a user without limits. One statement and one round trip store a batch
+ * of them. The general path needs five round trips.
  */
 export function plainSubmit(
   items: readonly SubmitItem[],
@@ -22,7 +22,7 @@ export function plainSubmit(
   }
 }
 
-/** The rows to be written, and what they become at the instant that the store says; nothing when one of them is not plain. */
+/** The rows to write, and their outcomes at the instant of the store; undefined when one of the items is not plain. */
 export function plainSubmission(items: readonly SubmitItem[], render: RenderAccepted) {
   if (!arePlain(items)) return undefined
   const bodies = items.map(({ jobId, kind, queue }) =>
@@ -35,7 +35,7 @@ export function plainSubmission(items: readonly SubmitItem[], render: RenderAcce
   }
 }
 
-/** As far as can be told before the store is asked. */
+/** As far as that is known without the store. */
 export function arePlain(items: readonly SubmitItem[]): boolean {
   const names = new Set<string>()
   for (const item of items) {
@@ -45,7 +45,7 @@ export function arePlain(items: readonly SubmitItem[]): boolean {
   return names.size === items.length
 }
 
-/** What JSON writes as NOW_PLACE. */
+/** JSON writes it as NOW_PLACE. */
 const NOW = '\u0001'
 
 function isPlain(item: SubmitItem): boolean {
@@ -63,7 +63,7 @@ function isPlain(item: SubmitItem): boolean {
   )
 }
 
-function plainRow(item: SubmitItem, body: string): Values<typeof PLAIN_PARAMS> {
+export function plainRow(item: SubmitItem, body: string): Values<typeof PLAIN_PARAMS> {
   const { key } = item
   return {
     job_id: item.jobId,

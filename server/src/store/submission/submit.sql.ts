@@ -2,13 +2,31 @@ import { REQUEST_HASH_VERSION } from '../../core/keys/key.ts'
 import { UNLIMITED } from '../limits/quotas.sql.ts'
 import { statement } from '../statement.ts'
 
+const JOB_PARAMS = {
+  job_id: 'text',
+  run_id: 'text',
+  kind: 'text',
+  queue: 'text',
+  user_id: 'text',
+  payload: 'text',
+  policy: 'text',
+  priority: 'integer',
+} as const
+/** Without an `idempotency_key` there is no key. */
+const KEY_PARAMS = {
+  idempotency_key: 'text?',
+  operation: 'text?',
+  request_hash: 'text?',
+  response_body: 'text?',
+} as const
+
 /** The status of the answer that is stored with a key. */
 export const CREATED = 201
 
 const KEY = `idempotency_key, user_id, operation, request_hash, hash_version, job_id, response_status, response_body,
   created_at, expires_at`
 
-/** Of a new run. */
+/** The columns of a new run. */
 export const NEW_RUN = `id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
         created_at, continuation_state, last_event_n, definition_id`
 const PENDING_RUNS = `INSERT INTO ichido.runs (${NEW_RUN})
@@ -16,8 +34,8 @@ const PENDING_RUNS = `INSERT INTO ichido.runs (${NEW_RUN})
         priority, run_at, fair_tag, created_at, 'NONE', 1, definition_id FROM s`
 
 /**
- * Of the rows of `s`. A key that another transaction takes at the same time fails the statement by its unique index, and the
- * command is run again; asking each time (ON CONFLICT) took 15 % of a submit.
+ * Inserts the rows of `s`. If another transaction takes a key at the same time, the unique index fails the statement, and the
+ * command runs again. ON CONFLICT took 15 % of a submit.
  */
 const inserts = (
   runs: string,
@@ -31,29 +49,19 @@ const inserts = (
       FROM s WHERE key IS NOT NULL ORDER BY key, user_id, operation)`
 
 /**
- * Job, first run and key in one statement. Without a `fair_tag` the run is delayed; without an `idempotency_key` there is no
- * key. The first event is not stored: `readEvents` tells it from the job.
+ * Job, first run and key in one statement. A run without a `fair_tag` is delayed. The first event is not stored: `readEvents`
+ * makes it from the job.
  */
 export const insertSubmission = statement('insert_submission', {
   params: {
-    job_id: 'text',
-    run_id: 'text',
-    kind: 'text',
-    queue: 'text',
-    user_id: 'text',
-    payload: 'text',
-    policy: 'text',
-    priority: 'integer',
+    ...JOB_PARAMS,
     labels: 'text?',
     estimated_cost_micros: 'integer',
     traceparent: 'text?',
     created_at: 'integer',
     run_at: 'integer',
     fair_tag: 'integer?',
-    idempotency_key: 'text?',
-    operation: 'text?',
-    request_hash: 'text?',
-    response_body: 'text?',
+    ...KEY_PARAMS,
     expires_at: 'integer?',
     replaces_job_id: 'text?',
     definition_id: 'text?',
@@ -79,24 +87,13 @@ export const insertSubmission = statement('insert_submission', {
   ],
 })
 
-/** Stands in a body for the instant of acceptance. No name or id can contain it. */
+/** A placeholder in a body for the instant of acceptance. No name or id can contain it. */
 export const NOW_PLACE = '\\u0001'
 
-/** A plain submission. Without an `idempotency_key` there is no key. */
 export const PLAIN_PARAMS = {
-  job_id: 'text',
-  run_id: 'text',
-  kind: 'text',
-  queue: 'text',
-  user_id: 'text',
-  payload: 'text',
-  policy: 'text',
-  priority: 'integer',
+  ...JOB_PARAMS,
   traceparent: 'text?',
-  idempotency_key: 'text?',
-  operation: 'text?',
-  request_hash: 'text?',
-  response_body: 'text?',
+  ...KEY_PARAMS,
   ttl_ms: 'integer?',
   fair_tag: 'integer',
 } as const
@@ -107,10 +104,9 @@ const PLAIN = `job_id, run_id, kind, queue, user_id, payload, policy, priority, 
         fair_tag`
 
 /**
- * `u` keeps the users without limits as they are, `g` is empty when there are others or a key was used, `a` is the instant.
- * `s` is put together anew by whoever reads it: kept, it would be a third copy of all that was sent.
- * `given`: what else each job comes with; `gate`: what else must hold, the condition that it gives, and how long any lock is
- * waited for.
+ * `u` locks the users without limits. `g` is empty if a user has limits or a key was used. `a` is the instant of acceptance. `s`
+ * is not materialized: it would be a third copy of everything that was sent.
+ * `given` has more arrays and columns of each job. `gate` has more locks, the condition that they give, and the lock timeout.
  */
 export function submitPostgres(form: {
   given?: { arrays: string; columns: string }
@@ -147,9 +143,9 @@ export function submitPostgres(form: {
 }
 
 /**
- * The whole of plain submissions in one statement: due at once, without labels, cost or reservation, of users without limits,
- * under keys that were not used before. It answers with the instant that it wrote, or, with nothing written, with no row. A
- * user that is given a limit meanwhile is waited for and seen; a key that is taken meanwhile fails the statement.
+ * Plain submissions in one statement: due now, without labels, cost or reservation, of users without limits, under new keys. It
+ * answers with the instant that it wrote, or with no row if it wrote nothing. It waits for a transaction that limits a user, and
+ * sees the limit. A key that is taken meanwhile fails the statement.
  */
 export const submitPlain = statement('submit_plain', {
   params: PLAIN_PARAMS,

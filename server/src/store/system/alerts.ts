@@ -1,7 +1,6 @@
 import { ALERT_RULES, type AlertRule } from '@ichido/sdk/protocol'
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
-import { pageOf, query, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
+import { query, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from './term.ts'
 
 const rule = { oneOf: ALERT_RULES } as const

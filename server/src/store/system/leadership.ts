@@ -1,4 +1,4 @@
-import { type Command, command } from '../port.ts'
+import { type Command, command, commandIn } from '../port.ts'
 import { now, one, query, statement, type Work } from '../statement.ts'
 import { countNow } from './minute-counts.ts'
 import { TERM, type Term } from './term.ts'
@@ -38,7 +38,7 @@ export const vacateLeadership = statement('vacate_leadership', {
 })
 
 /** `server` is the start time of the database's server: no two servers start at the same microsecond. */
-const readLeadership = statement('read_leadership', {
+export const readLeadership = statement('read_leadership', {
   params: {},
   row: { epoch: 'integer', holder: 'text?', now: 'integer', server: 'text' },
   postgres: `SELECT epoch, holder, now_ms() AS now, extract(epoch FROM pg_postmaster_start_time())::text AS server
@@ -58,7 +58,7 @@ export interface LeadershipStatus {
 
 /** Takes the leadership if no node has it. After an uncertain commit the same node takes it again. */
 export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStatus> {
-  return command('take_leadership', function* work(): Work<LeadershipStatus> {
+  return commandIn('urgent', 'take_leadership', function* work(): Work<LeadershipStatus> {
     const taken = yield* one(takeLeadership, { holder, ttl_ms: ttlMs })
     if (taken !== undefined) yield* countNow('leader_changes', 1)
     return yield* standing(taken !== undefined)
@@ -66,14 +66,14 @@ export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStat
 }
 
 export function renewTerm(term: Term, ttlMs: number): Command<LeadershipStatus> {
-  return command('renew_leadership', function* work(): Work<LeadershipStatus> {
+  return commandIn('urgent', 'renew_leadership', function* work(): Work<LeadershipStatus> {
     const renewed = yield* one(renewLeadership, { ...term, ttl_ms: ttlMs })
     return yield* standing(renewed !== undefined)
   })
 }
 
 export function resignTerm(term: Term): Command<boolean> {
-  return command('resign_leadership', function* work(): Work<boolean> {
+  return commandIn('urgent', 'resign_leadership', function* work(): Work<boolean> {
     return (yield* query(resignLeadership, term)).length > 0
   })
 }

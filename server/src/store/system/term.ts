@@ -1,5 +1,3 @@
-import type { SqlValue } from '../statement.ts'
-
 /** Fences every write of a leader. */
 export interface Term {
   /** Names the node, and differs after each restart of it. */
@@ -7,13 +5,10 @@ export interface Term {
   epoch: number
 }
 
-/** The parameters of a statement that takes them by position. */
-export const fence = ({ epoch, holder }: Term): readonly SqlValue[] => [epoch, holder]
-
-/** The term of the leader that writes: the first parameters of each statement that contains `LED`. */
+/** The term of the leader that writes: parameters of each statement that contains `LED`. */
 export const TERM = { epoch: 'integer', holder: 'text' } as const
 
-const OF_TERM = 'ichido.leadership WHERE epoch = $1 AND holder = $2'
+const OF_TERM = 'ichido.leadership WHERE epoch = $epoch AND holder = $holder'
 
 /**
  * Each write of the leader begins with this text and takes its rows from `l`: `FROM l CROSS JOIN …`. A subquery in the

@@ -1,8 +1,7 @@
 import { HOOK_SCHEMES, type HookScheme } from '@ichido/sdk/protocol'
 import { type By, isRecorded, record } from '../access/audit.ts'
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
-import { exactlyOne, one, pageOf, query, statement, type Values, type Work } from '../statement.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
+import { exactlyOne, one, query, statement, type Values, type Work } from '../statement.ts'
 
 const scheme = { oneOf: HOOK_SCHEMES } as const
 

@@ -1,13 +1,11 @@
 import { TRIGGER_OUTCOMES, type TriggerState } from '@ichido/sdk/protocol'
 import { LAST_ID } from '../../core/run/job.ts'
-import type { Listed } from '../jobs/list-jobs.ts'
-import { type Command, command } from '../port.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
 import {
   each,
   exactlyOne,
   now,
   one,
-  pageOf,
   query,
   type RowOf,
   type SqlValue,

@@ -1,121 +1,168 @@
+import { isListOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
+import { RUN_STATES } from '../../core/run/run-state.ts'
 import { statement } from '../statement.ts'
 
-/** Takes a hash. Also tells of tokens whose time is up or that were revoked: their callers are answered differently. */
-export const findWorkerToken = statement(
-  'find_worker_token',
-  `SELECT t.token_hash, t.worker_id, t.replaces, w.queues, t.revoked_at, t.expires_at, now_ms() AS now
-    FROM ichido.worker_tokens t JOIN ichido.workers w ON w.worker_id = t.worker_id WHERE t.token_hash = $1`,
-)
+/** The queues that a worker may lease from; null: all of them. */
+export type Queues = readonly string[] | null
+
+const queues = { json: stored<Queues>('queues', orNull(isListOf(isText))) } as const
+
+/** Also finds tokens that expired or were revoked: their callers get different answers. */
+export const findWorkerToken = statement('find_worker_token', {
+  params: { token_hash: 'text' },
+  row: {
+    token_hash: 'text',
+    worker_id: 'text',
+    replaces: 'text?',
+    queues,
+    revoked_at: 'integer?',
+    expires_at: 'integer',
+    now: 'integer',
+  },
+  sql: `SELECT t.token_hash, t.worker_id, t.replaces, w.queues, t.revoked_at, t.expires_at, now_ms() AS now
+    FROM ichido.worker_tokens t JOIN ichido.workers w ON w.worker_id = t.worker_id WHERE t.token_hash = $token_hash`,
+})
 
 const HELD = 'worker_id, name, queues, revoked_at'
+const HELD_ROW = { worker_id: 'text', name: 'text', queues, revoked_at: 'integer?' } as const
 
-/** Takes a worker. Its tokens change, and nothing else: leases go on meanwhile. */
+/** For a change of the worker's tokens alone: leases go on meanwhile. */
 export const lockWorker = statement('lock_worker', {
-  postgres: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $1 FOR NO KEY UPDATE`,
-  sqlite: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $1`,
+  params: { worker_id: 'text' },
+  row: HELD_ROW,
+  postgres: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $worker_id FOR NO KEY UPDATE`,
+  sqlite: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $worker_id`,
 })
 
-/** Takes a worker. Nobody leases for it until the commit. */
+/** The worker leases nothing until the commit. */
 export const holdWorker = statement('hold_worker', {
-  postgres: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $1 FOR UPDATE`,
-  sqlite: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $1`,
+  params: { worker_id: 'text' },
+  row: HELD_ROW,
+  postgres: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $worker_id FOR UPDATE`,
+  sqlite: `SELECT ${HELD} FROM ichido.workers WHERE worker_id = $worker_id`,
 })
 
-/** Takes hash, label, queues (JSON or null), who, life in ms, the worker it is for (or null). */
+/** `queues` is JSON. `worker_id` is the worker that the token is for; null: a new one. */
 export const insertEnrollToken = statement('insert_enroll_token', {
+  params: {
+    token_hash: 'text',
+    label: 'text?',
+    queues: 'text?',
+    created_by: 'text',
+    ttl_ms: 'integer',
+    worker_id: 'text?',
+  },
+  row: { expires_at: 'integer' },
   postgres: `INSERT INTO ichido.enroll_tokens (token_hash, label, queues, created_by, created_at, expires_at, worker_id)
-    SELECT $1::text, $2::text, $3::text, $4::text, t.now, t.now + $5::bigint, $6::text FROM (SELECT now_ms() AS now) t
+    SELECT $token_hash::text, $label::text, $queues::text, $created_by::text, t.now, t.now + $ttl_ms::bigint, $worker_id::text FROM (SELECT now_ms() AS now) t
     ON CONFLICT (token_hash) DO UPDATE SET token_hash = excluded.token_hash RETURNING expires_at`,
   sqlite: `INSERT INTO ichido.enroll_tokens (token_hash, label, queues, created_by, created_at, expires_at, worker_id)
-    SELECT $1, $2, $3, $4, t.now, t.now + $5, $6 FROM (SELECT now_ms() AS now) t WHERE true
+    SELECT $token_hash, $label, $queues, $created_by, t.now, t.now + $ttl_ms, $worker_id FROM (SELECT now_ms() AS now) t WHERE true
     ON CONFLICT (token_hash) DO UPDATE SET token_hash = excluded.token_hash RETURNING expires_at`,
 })
 
-/** Takes a hash and the hash of who registers. Finds a token in time that nobody used, or this very registration. */
+/** Finds a token that has not expired and was not used, or was used by this very registration. */
 export const lockEnrollToken = statement('lock_enroll_token', {
+  params: { token_hash: 'text', register_hash: 'text' },
+  row: { label: 'text?', queues, worker_id: 'text?', used_at: 'integer?' },
   postgres: `SELECT label, queues, worker_id, used_at FROM ichido.enroll_tokens
-    WHERE token_hash = $1 AND expires_at > now_ms() AND (used_at IS NULL OR register_hash = $2) FOR UPDATE`,
+    WHERE token_hash = $token_hash AND expires_at > now_ms() AND (used_at IS NULL OR register_hash = $register_hash) FOR UPDATE`,
   sqlite: `SELECT label, queues, worker_id, used_at FROM ichido.enroll_tokens
-    WHERE token_hash = $1 AND expires_at > now_ms() AND (used_at IS NULL OR register_hash = $2)`,
+    WHERE token_hash = $token_hash AND expires_at > now_ms() AND (used_at IS NULL OR register_hash = $register_hash)`,
 })
 
-/** Takes hash, the hash of who registers, worker. Guards: nobody used it before. */
-export const useEnrollToken = statement(
-  'use_enroll_token',
-  `UPDATE ichido.enroll_tokens SET used_at = now_ms(), register_hash = $2, worker_id = $3
-    WHERE token_hash = $1 AND used_at IS NULL RETURNING token_hash`,
-)
+/** Guards that the token was not used before. */
+export const useEnrollToken = statement('use_enroll_token', {
+  params: { token_hash: 'text', register_hash: 'text', worker_id: 'text' },
+  row: { token_hash: 'text' },
+  sql: `UPDATE ichido.enroll_tokens SET used_at = now_ms(), register_hash = $register_hash, worker_id = $worker_id
+    WHERE token_hash = $token_hash AND used_at IS NULL RETURNING token_hash`,
+})
 
-/** Takes worker, name, queues (JSON), meta (JSON or null). A worker that was revoked stays as it is. */
-export const putWorker = statement(
-  'put_worker',
-  `INSERT INTO ichido.workers (worker_id, name, queues, meta, created_at, last_seen_at)
-    VALUES ($1, $2, $3, $4, now_ms(), now_ms())
+/** `queues` and `meta` are JSON. A worker that was revoked stays as it is. */
+export const putWorker = statement('put_worker', {
+  params: { worker_id: 'text', name: 'text', queues: 'text', meta: 'text?' },
+  row: { worker_id: 'text' },
+  sql: `INSERT INTO ichido.workers (worker_id, name, queues, meta, created_at, last_seen_at)
+    VALUES ($worker_id, $name, $queues, $meta, now_ms(), now_ms())
     ON CONFLICT (worker_id) DO UPDATE SET name = excluded.name, queues = excluded.queues, meta = coalesce(excluded.meta, workers.meta),
       last_seen_at = excluded.last_seen_at, detached_at = NULL
     WHERE workers.revoked_at IS NULL RETURNING worker_id`,
-)
+})
 
-/** Takes hash, worker, life in ms. */
 export const insertWorkerToken = statement('insert_worker_token', {
+  params: { token_hash: 'text', worker_id: 'text', ttl_ms: 'integer' },
+  row: { created_at: 'integer', expires_at: 'integer' },
   postgres: `INSERT INTO ichido.worker_tokens (token_hash, worker_id, created_at, expires_at)
-    SELECT $1::text, $2::text, t.now, t.now + $3::bigint FROM (SELECT now_ms() AS now) t
+    SELECT $token_hash::text, $worker_id::text, t.now, t.now + $ttl_ms::bigint FROM (SELECT now_ms() AS now) t
     ON CONFLICT (token_hash) DO UPDATE SET worker_id = excluded.worker_id RETURNING created_at, expires_at`,
   sqlite: `INSERT INTO ichido.worker_tokens (token_hash, worker_id, created_at, expires_at)
-    SELECT $1, $2, t.now, t.now + $3 FROM (SELECT now_ms() AS now) t WHERE true
+    SELECT $token_hash, $worker_id, t.now, t.now + $ttl_ms FROM (SELECT now_ms() AS now) t WHERE true
     ON CONFLICT (token_hash) DO UPDATE SET worker_id = excluded.worker_id RETURNING created_at, expires_at`,
 })
 
-/** Takes the token that asks, the new hash, life in ms. Guards: the one that asks is in time and not revoked. */
+/** Guards that the token that asks has not expired and was not revoked. */
 export const renewWorkerToken = statement('renew_worker_token', {
+  params: { token_hash: 'text', new_token_hash: 'text', ttl_ms: 'integer' },
+  row: { expires_at: 'integer' },
   postgres: `INSERT INTO ichido.worker_tokens (token_hash, worker_id, created_at, expires_at, replaces)
-    SELECT $2::text, worker_id, now_ms(), now_ms() + $3::bigint, token_hash FROM ichido.worker_tokens
-    WHERE token_hash = $1 AND revoked_at IS NULL AND expires_at > now_ms()
+    SELECT $new_token_hash::text, worker_id, now_ms(), now_ms() + $ttl_ms::bigint, token_hash FROM ichido.worker_tokens
+    WHERE token_hash = $token_hash AND revoked_at IS NULL AND expires_at > now_ms()
     ON CONFLICT (token_hash) DO UPDATE SET worker_id = excluded.worker_id RETURNING expires_at`,
   sqlite: `INSERT INTO ichido.worker_tokens (token_hash, worker_id, created_at, expires_at, replaces)
-    SELECT $2, worker_id, now_ms(), now_ms() + $3, token_hash FROM ichido.worker_tokens
-    WHERE token_hash = $1 AND revoked_at IS NULL AND expires_at > now_ms()
+    SELECT $new_token_hash, worker_id, now_ms(), now_ms() + $ttl_ms, token_hash FROM ichido.worker_tokens
+    WHERE token_hash = $token_hash AND revoked_at IS NULL AND expires_at > now_ms()
     ON CONFLICT (token_hash) DO UPDATE SET worker_id = excluded.worker_id RETURNING expires_at`,
 })
 
-/** Takes worker, the token that stays, how much longer in ms the others live at most. */
+/** `token_hash` stays; the worker's other tokens live for `grace_ms` at most. */
 export const retireTokens = statement('retire_worker_tokens', {
-  postgres: `UPDATE ichido.worker_tokens SET expires_at = least(expires_at, now_ms() + $3::bigint)
-    WHERE worker_id = $1 AND token_hash <> $2`,
-  sqlite: `UPDATE ichido.worker_tokens SET expires_at = min(expires_at, now_ms() + $3)
-    WHERE worker_id = $1 AND token_hash <> $2`,
+  params: { worker_id: 'text', token_hash: 'text', grace_ms: 'integer' },
+  row: {},
+  postgres: `UPDATE ichido.worker_tokens SET expires_at = least(expires_at, now_ms() + $grace_ms::bigint)
+    WHERE worker_id = $worker_id AND token_hash <> $token_hash`,
+  sqlite: `UPDATE ichido.worker_tokens SET expires_at = min(expires_at, now_ms() + $grace_ms)
+    WHERE worker_id = $worker_id AND token_hash <> $token_hash`,
 })
 
-/** Takes a renewed token that is used for the first time, and how much longer in ms the one before it lives at most. */
+/** For the first use of a renewed token: the token before it lives for `grace_ms` at most. */
 export const retireReplaced = statement('retire_replaced_token', {
-  postgres: `UPDATE ichido.worker_tokens SET expires_at = least(expires_at, now_ms() + $2::bigint)
-    WHERE token_hash = (SELECT replaces FROM ichido.worker_tokens WHERE token_hash = $1)`,
-  sqlite: `UPDATE ichido.worker_tokens SET expires_at = min(expires_at, now_ms() + $2)
-    WHERE token_hash = (SELECT replaces FROM ichido.worker_tokens WHERE token_hash = $1)`,
+  params: { token_hash: 'text', grace_ms: 'integer' },
+  row: {},
+  postgres: `UPDATE ichido.worker_tokens SET expires_at = least(expires_at, now_ms() + $grace_ms::bigint)
+    WHERE token_hash = (SELECT replaces FROM ichido.worker_tokens WHERE token_hash = $token_hash)`,
+  sqlite: `UPDATE ichido.worker_tokens SET expires_at = min(expires_at, now_ms() + $grace_ms)
+    WHERE token_hash = (SELECT replaces FROM ichido.worker_tokens WHERE token_hash = $token_hash)`,
 })
 
-export const settleToken = statement(
-  'settle_worker_token',
-  'UPDATE ichido.worker_tokens SET replaces = NULL WHERE token_hash = $1',
-)
+export const settleToken = statement('settle_worker_token', {
+  params: { token_hash: 'text' },
+  row: {},
+  sql: 'UPDATE ichido.worker_tokens SET replaces = NULL WHERE token_hash = $token_hash',
+})
 
-/** Takes a worker and for how long in ms a token whose time is up still tells whose it was. */
+/** For `keep_ms` an expired token still tells which worker it belonged to. */
 export const forgetTokens = statement('forget_worker_tokens', {
-  postgres: 'DELETE FROM ichido.worker_tokens WHERE worker_id = $1 AND expires_at < now_ms() - $2::bigint',
-  sqlite: 'DELETE FROM ichido.worker_tokens WHERE worker_id = $1 AND expires_at < now_ms() - $2',
+  params: { worker_id: 'text', keep_ms: 'integer' },
+  row: {},
+  postgres:
+    'DELETE FROM ichido.worker_tokens WHERE worker_id = $worker_id AND expires_at < now_ms() - $keep_ms::bigint',
+  sqlite: 'DELETE FROM ichido.worker_tokens WHERE worker_id = $worker_id AND expires_at < now_ms() - $keep_ms',
 })
 
-export const revokeWorker = statement(
-  'revoke_worker',
-  'UPDATE ichido.workers SET revoked_at = now_ms() WHERE worker_id = $1 AND revoked_at IS NULL RETURNING revoked_at',
-)
+export const revokeWorker = statement('revoke_worker', {
+  params: { worker_id: 'text' },
+  row: { revoked_at: 'integer' },
+  sql: 'UPDATE ichido.workers SET revoked_at = now_ms() WHERE worker_id = $worker_id AND revoked_at IS NULL RETURNING revoked_at',
+})
 
-/** Takes a worker; answers with the tokens that worked until now. */
-export const revokeWorkerTokens = statement(
-  'revoke_worker_tokens',
-  `UPDATE ichido.worker_tokens SET revoked_at = now_ms() WHERE worker_id = $1 AND revoked_at IS NULL
+/** `worked` says that the token was valid until now. */
+export const revokeWorkerTokens = statement('revoke_worker_tokens', {
+  params: { worker_id: 'text' },
+  row: { worked: 'flag' },
+  sql: `UPDATE ichido.worker_tokens SET revoked_at = now_ms() WHERE worker_id = $worker_id AND revoked_at IS NULL
     RETURNING CASE WHEN expires_at > now_ms() THEN 1 ELSE 0 END AS worked`,
-)
+})
 
 // A run that was confirming before keeps its deadline: its worker has not been heard of since.
 const fence = (least: string) => `lease_id = NULL, poll_id = NULL,
@@ -126,16 +173,26 @@ const fence = (least: string) => `lease_id = NULL, poll_id = NULL,
       continuation_state = CASE r.state WHEN 'ASSIGNED' THEN 'NONE' ELSE 'CONFIRMING' END,
       continuation_check_deadline_at = CASE WHEN r.state = 'ASSIGNED' THEN NULL
         WHEN r.continuation_state = 'CONFIRMING' THEN r.continuation_check_deadline_at
-        ELSE now_ms() + coalesce(r.continuation_ms, 1000 * CAST($2 AS bigint)) END`
-const HELD_RUN = "r.assigned_worker_id = $1 AND r.state IN ('ASSIGNED', 'RUNNING') AND r.lease_id IS NOT NULL"
+        ELSE now_ms() + coalesce(r.continuation_ms, 1000 * CAST($continuation_seconds AS bigint)) END`
+const HELD_RUN = "r.assigned_worker_id = $worker_id AND r.state IN ('ASSIGNED', 'RUNNING') AND r.lease_id IS NOT NULL"
 const FENCED = 'id, job_id, queue, kind, state, attempt, last_event_n'
 
 /**
- * Takes a worker that is held, and the continuation time in seconds of runs that do not know theirs. What it was
- * assigned goes to the next worker that asks. What it runs is kept from others until the worker's own watchdog has
- * stopped it, but no lease is left by which it could report.
+ * The worker is held. Runs that it was assigned go to the next worker that asks. Runs that it has started are kept from
+ * other workers until its own watchdog has stopped them, but it has no lease left to report with. `continuation_seconds` is
+ * for runs without a continuation time of their own.
  */
 export const fenceRuns = statement('fence_runs', {
+  params: { worker_id: 'text', continuation_seconds: 'integer' },
+  row: {
+    id: 'text',
+    job_id: 'text',
+    queue: 'text',
+    kind: 'text',
+    state: { oneOf: RUN_STATES },
+    attempt: 'integer',
+    last_event_n: 'integer',
+  },
   postgres: `WITH c AS MATERIALIZED (SELECT r.id FROM ichido.runs r WHERE ${HELD_RUN} ORDER BY r.id FOR UPDATE)
     UPDATE ichido.runs r SET ${fence('least')}
     FROM c WHERE r.id = c.id RETURNING ${FENCED.replaceAll(/\w+/g, 'r.$&')}`,
@@ -144,31 +201,33 @@ export const fenceRuns = statement('fence_runs', {
 })
 
 /**
- * Takes worker ids, sorted, and how long ago each was heard of: one that has said goodbye since then is still gone. Whoever
- * another node writes right now is skipped: it has just been seen.
+ * The workers are sorted. `ago_ms` is the time since the worker was heard of: a worker that has detached since then stays
+ * detached. A worker whose row another node writes right now is skipped: that node has just seen it.
  */
 export const seenWorkers = statement('seen_workers', {
+  params: { worker_id: 'text', ago_ms: 'integer' },
+  row: {},
   postgres: `WITH c AS MATERIALIZED (
-      SELECT w.worker_id, t.ago_ms FROM unnest($1::text[], $2::bigint[]) AS t(id, ago_ms)
+      SELECT w.worker_id, t.ago_ms FROM unnest($worker_id::text[], $ago_ms::bigint[]) AS t(id, ago_ms)
       JOIN ichido.workers w ON w.worker_id = t.id ORDER BY w.worker_id FOR NO KEY UPDATE OF w SKIP LOCKED)
     UPDATE ichido.workers w SET last_seen_at = now_ms(),
       detached_at = CASE WHEN w.detached_at > now_ms() - c.ago_ms THEN w.detached_at END
     FROM c WHERE w.worker_id = c.worker_id`,
   sqlite: `UPDATE ichido.workers SET last_seen_at = now_ms(),
-      detached_at = CASE WHEN detached_at > now_ms() - $2 THEN detached_at END WHERE worker_id = $1`,
+      detached_at = CASE WHEN detached_at > now_ms() - $ago_ms THEN detached_at END WHERE worker_id = $worker_id`,
 })
 
-/** Takes a worker that stops, and says so. */
-export const detachWorker = statement(
-  'detach_worker',
-  'UPDATE ichido.workers SET detached_at = now_ms(), last_seen_at = now_ms() WHERE worker_id = $1 RETURNING detached_at',
-)
+export const detachWorker = statement('detach_worker', {
+  params: { worker_id: 'text' },
+  row: { detached_at: 'integer' },
+  sql: 'UPDATE ichido.workers SET detached_at = now_ms(), last_seen_at = now_ms() WHERE worker_id = $worker_id RETURNING detached_at',
+})
 
-/** Takes a worker that is back. */
-export const attachWorker = statement(
-  'attach_worker',
-  'UPDATE ichido.workers SET detached_at = NULL WHERE worker_id = $1 AND detached_at IS NOT NULL',
-)
+export const attachWorker = statement('attach_worker', {
+  params: { worker_id: 'text' },
+  row: {},
+  sql: 'UPDATE ichido.workers SET detached_at = NULL WHERE worker_id = $worker_id AND detached_at IS NOT NULL',
+})
 
 const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_at, w.detached_at, w.revoked_at,
   now_ms() AS now,
@@ -176,23 +235,44 @@ const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_
     AS token_expires_at,
   (SELECT count(*) FROM ichido.runs r WHERE r.assigned_worker_id = w.worker_id AND r.state IN ('ASSIGNED', 'RUNNING')
     AND r.lease_id IS NOT NULL) AS live_leases`
+const SHOWN_ROW = {
+  worker_id: 'text',
+  name: 'text',
+  queues,
+  meta: 'text?',
+  created_at: 'integer',
+  last_seen_at: 'integer?',
+  detached_at: 'integer?',
+  revoked_at: 'integer?',
+  now: 'integer',
+  token_expires_at: 'integer?',
+  live_leases: 'integer',
+} as const
 
-export const findWorker = statement('find_worker', `SELECT ${SHOWN} FROM ichido.workers w WHERE w.worker_id = $1`)
-
-/** Takes a maximum and the worker that the page before ended with, or null. */
-export const listWorkers = statement('list_workers', {
-  postgres: `SELECT ${SHOWN} FROM ichido.workers w WHERE $2::text IS NULL OR w.worker_id < $2
-    ORDER BY w.worker_id DESC LIMIT $1`,
-  sqlite: `SELECT ${SHOWN} FROM ichido.workers w WHERE $2 IS NULL OR w.worker_id < $2
-    ORDER BY w.worker_id DESC LIMIT $1`,
+export const findWorker = statement('find_worker', {
+  params: { worker_id: 'text' },
+  row: SHOWN_ROW,
+  sql: `SELECT ${SHOWN} FROM ichido.workers w WHERE w.worker_id = $worker_id`,
 })
 
-/** Takes for how many ms a worker that was seen counts as online. */
+/** `after` is the last worker of the page before, or null. */
+export const listWorkers = statement('list_workers', {
+  params: { max: 'integer', after: 'text?' },
+  row: SHOWN_ROW,
+  postgres: `SELECT ${SHOWN} FROM ichido.workers w WHERE $after::text IS NULL OR w.worker_id < $after
+    ORDER BY w.worker_id DESC LIMIT $max`,
+  sqlite: `SELECT ${SHOWN} FROM ichido.workers w WHERE $after IS NULL OR w.worker_id < $after
+    ORDER BY w.worker_id DESC LIMIT $max`,
+})
+
+/** A worker counts as online for `online_ms` after it was seen. */
 export const countWorkers = statement('count_workers', {
+  params: { online_ms: 'integer' },
+  row: { workers: 'integer', state: 'text' },
   postgres: `SELECT count(*) AS workers, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
-      WHEN detached_at IS NOT NULL THEN 'detached' WHEN last_seen_at > now_ms() - $1::bigint THEN 'online' ELSE 'unseen' END AS state
+      WHEN detached_at IS NOT NULL THEN 'detached' WHEN last_seen_at > now_ms() - $online_ms::bigint THEN 'online' ELSE 'unseen' END AS state
     FROM ichido.workers GROUP BY 2`,
   sqlite: `SELECT count(*) AS workers, CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
-      WHEN detached_at IS NOT NULL THEN 'detached' WHEN last_seen_at > now_ms() - $1 THEN 'online' ELSE 'unseen' END AS state
+      WHEN detached_at IS NOT NULL THEN 'detached' WHEN last_seen_at > now_ms() - $online_ms THEN 'online' ELSE 'unseen' END AS state
     FROM ichido.workers GROUP BY 2`,
 })

@@ -1,55 +1,42 @@
 import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
-import { record } from '../access/audit.ts'
-import { type Command, command } from '../port.ts'
+import { type By, record } from '../access/audit.ts'
+import { type Command, command, pageOf } from '../port.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
-import {
-  each,
-  flag,
-  integer,
-  integerOrNull,
-  one,
-  pageOf,
-  query,
-  type Row,
-  text,
-  textOrNull,
-  type Work,
-} from '../statement.ts'
+import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
+import type { Queues } from './workers.sql.ts'
 import * as sql from './workers.sql.ts'
 
-/** The queues that a worker may lease from; null: all of them. */
-export type Queues = readonly string[] | null
+export type { Queues } from './workers.sql.ts'
 
 export interface WorkerToken {
   tokenHash: string
   workerId: string
   queues: Queues
   state: 'valid' | 'expired' | 'revoked'
-  /** A renewed token that nobody has used yet. */
+  /** A renewed token that was not used yet. */
   fresh: boolean
 }
 
 export function findWorkerToken(tokenHash: string): Command<WorkerToken | null> {
   return command('find_worker_token', function* work(): Work<WorkerToken | null> {
-    const row = yield* one(sql.findWorkerToken, tokenHash)
+    const row = yield* one(sql.findWorkerToken, { token_hash: tokenHash })
     if (row === undefined) return null
-    const expired = integer(row, 'expires_at') <= integer(row, 'now')
     return {
-      tokenHash: text(row, 'token_hash'),
-      workerId: text(row, 'worker_id'),
-      queues: toQueues(row),
-      state: integerOrNull(row, 'revoked_at') !== null ? 'revoked' : expired ? 'expired' : 'valid',
-      fresh: textOrNull(row, 'replaces') !== null,
+      tokenHash: row.token_hash,
+      workerId: row.worker_id,
+      queues: row.queues,
+      state: row.revoked_at !== null ? 'revoked' : row.expires_at <= row.now ? 'expired' : 'valid',
+      fresh: row.replaces !== null,
     }
   })
 }
 
-/** The first use of a renewed token shows that its answer arrived: from then on the one before is on its way out. */
+/** The first use of a renewed token shows that its answer has arrived. From then on the token before it is retired. */
 export function settleToken(workerId: string, tokenHash: string, graceMs: number): Command<void> {
   return command('settle_worker_token', function* work(): Work<void> {
-    yield* query(sql.lockWorker, workerId)
-    yield* query(sql.retireReplaced, tokenHash, graceMs)
-    yield* query(sql.settleToken, tokenHash)
+    yield* query(sql.lockWorker, { worker_id: workerId })
+    yield* query(sql.retireReplaced, { token_hash: tokenHash, grace_ms: graceMs })
+    yield* query(sql.settleToken, { token_hash: tokenHash })
   })
 }
 
@@ -58,42 +45,47 @@ export interface RenewItem {
   tokenHash: string
   newTokenHash: string
   ttlMs: number
-  /** For how long a token whose time is up still tells whose it was. */
+  /** For how long an expired token still tells which worker it belonged to. */
   keepMs: number
 }
 
 export function renewToken(item: RenewItem): Command<{ expiresAtMs: number } | null> {
   return command('renew_worker_token', function* work(): Work<{ expiresAtMs: number } | null> {
-    yield* query(sql.lockWorker, item.workerId)
-    const made = yield* one(sql.renewWorkerToken, item.tokenHash, item.newTokenHash, item.ttlMs)
+    const worker = { worker_id: item.workerId }
+    yield* query(sql.lockWorker, worker)
+    const made = yield* one(sql.renewWorkerToken, {
+      token_hash: item.tokenHash,
+      new_token_hash: item.newTokenHash,
+      ttl_ms: item.ttlMs,
+    })
     if (made === undefined) return null
-    yield* query(sql.forgetTokens, item.workerId, item.keepMs)
-    yield* query(sql.attachWorker, item.workerId)
-    return { expiresAtMs: integer(made, 'expires_at') }
+    yield* query(sql.forgetTokens, { ...worker, keep_ms: item.keepMs })
+    yield* query(sql.attachWorker, worker)
+    return { expiresAtMs: made.expires_at }
   })
 }
 
-/** A worker that was heard of, and how long ago. */
+/** A request of a worker, and how long ago it was. */
 export interface Sign {
   workerId: string
   agoMs: number
 }
 
-/** @param signs sorted by worker, each once */
+/** @param signs sorted by worker, one for each worker */
 export function noteSeen(signs: readonly Sign[]): Command<void> {
   return command('seen_workers', function* work(): Work<void> {
     yield* each(
       sql.seenWorkers,
-      signs.map(({ workerId, agoMs }) => [workerId, agoMs]),
+      signs.map(({ workerId, agoMs }) => ({ worker_id: workerId, ago_ms: agoMs })),
     )
   })
 }
 
-/** The worker says that it stops. Any later sign of life takes that back. */
+/** The worker says that it stops. Any later request of the worker takes that back. */
 export function detachWorker(workerId: string): Command<{ detachedAtMs: number } | null> {
   return command('detach_worker', function* work(): Work<{ detachedAtMs: number } | null> {
-    const row = yield* one(sql.detachWorker, workerId)
-    return row === undefined ? null : { detachedAtMs: integer(row, 'detached_at') }
+    const row = yield* one(sql.detachWorker, { worker_id: workerId })
+    return row === undefined ? null : { detachedAtMs: row.detached_at }
   })
 }
 
@@ -111,23 +103,23 @@ export type RevokeOutcome =
 /** Ends a worker's rights and takes its leases away in one transaction; null when there is no such worker. */
 export function revokeWorker(workerId: string, actor: string, auditId: string): Command<RevokeOutcome> {
   return command('revoke_worker', function* work(): Work<RevokeOutcome> {
-    const worker = yield* one(sql.holdWorker, workerId)
+    const id = { worker_id: workerId }
+    const worker = yield* one(sql.holdWorker, id)
     if (worker === undefined) return null
-    const before = integerOrNull(worker, 'revoked_at')
-    if (before !== null) return { kind: 'repeated', revokedAtMs: before }
-    const revoked = yield* one(sql.revokeWorker, workerId)
-    const tokens = yield* query(sql.revokeWorkerTokens, workerId)
-    const fenced = yield* query(sql.fenceRuns, workerId, DEFAULT_CONTINUATION_SECONDS)
-    const orphaned = fenced.filter((row) => text(row, 'state') === 'ORPHANED')
+    if (worker.revoked_at !== null) return { kind: 'repeated', revokedAtMs: worker.revoked_at }
+    const revoked = yield* exactlyOne(sql.revokeWorker, id)
+    const tokens = yield* query(sql.revokeWorkerTokens, id)
+    const fenced = yield* query(sql.fenceRuns, { ...id, continuation_seconds: DEFAULT_CONTINUATION_SECONDS })
+    const orphaned = fenced.filter(({ state }) => state === 'ORPHANED')
     yield* recordMoves(orphaned)
-    const [was, is] = [{ name: text(worker, 'name') }, { fenced_leases: fenced.length }]
+    const [was, is] = [{ name: worker.name }, { fenced_leases: fenced.length }]
     yield* record({ id: auditId, actor }, 'worker.revoke', workerId, was, is)
     return {
       kind: 'revoked',
-      revokedAtMs: integer(revoked, 'revoked_at'),
-      tokens: tokens.filter((row) => flag(row, 'worked')).length,
+      revokedAtMs: revoked.revoked_at,
+      tokens: tokens.filter(({ worked }) => worked).length,
       leases: fenced.length,
-      orphaned: orphaned.map((row) => ({ jobId: text(row, 'job_id'), queue: text(row, 'queue') })),
+      orphaned: orphaned.map(({ job_id, queue }) => ({ jobId: job_id, queue })),
     }
   })
 }
@@ -139,7 +131,7 @@ export interface Worker {
   meta: string | null
   createdAtMs: number
   lastSeenAtMs: number | null
-  /** It has said that it stops, and was not heard of since. */
+  /** The worker has said that it stops, and was silent since. */
   detachedAtMs: number | null
   revokedAtMs: number | null
   tokenExpiresAtMs: number | null
@@ -150,7 +142,7 @@ export interface Worker {
 
 export function findWorker(workerId: string): Command<Worker | null> {
   return command('find_worker', function* work(): Work<Worker | null> {
-    const row = yield* one(sql.findWorker, workerId)
+    const row = yield* one(sql.findWorker, { worker_id: workerId })
     return row === undefined ? null : toWorker(row)
   })
 }
@@ -158,34 +150,157 @@ export function findWorker(workerId: string): Command<Worker | null> {
 /** Newest first. */
 export function listWorkers(limit: number, cursor: string | null): Command<{ rows: Worker[]; next: string | null }> {
   return command('list_workers', function* work() {
-    const found = (yield* query(sql.listWorkers, limit + 1, cursor)).map(toWorker)
+    const found = (yield* query(sql.listWorkers, { max: limit + 1, after: cursor })).map(toWorker)
     return pageOf(found, limit, ({ workerId }) => workerId)
   })
 }
 
 export function countWorkers(onlineMs: number): Command<Record<string, number>> {
   return command('count_workers', function* work(): Work<Record<string, number>> {
-    const rows = yield* query(sql.countWorkers, onlineMs)
-    return Object.fromEntries(rows.map((row) => [text(row, 'state'), integer(row, 'workers')]))
+    const rows = yield* query(sql.countWorkers, { online_ms: onlineMs })
+    return Object.fromEntries(rows.map(({ state, workers }) => [state, workers]))
   })
 }
 
-export function toQueues(row: Row): Queues {
-  return JSON.parse(textOrNull(row, 'queues') ?? 'null') as Queues
+function toWorker(row: RowOf<typeof sql.findWorker>): Worker {
+  return {
+    workerId: row.worker_id,
+    name: row.name,
+    queues: row.queues,
+    meta: row.meta,
+    createdAtMs: row.created_at,
+    lastSeenAtMs: row.last_seen_at,
+    detachedAtMs: row.detached_at,
+    revokedAtMs: row.revoked_at,
+    tokenExpiresAtMs: row.token_expires_at,
+    liveLeases: row.live_leases,
+    nowMs: row.now,
+  }
 }
 
-function toWorker(row: Row): Worker {
+export interface EnrollItem {
+  tokenHash: string
+  label: string | null
+  queues: Queues
+  createdBy: string
+  ttlMs: number
+  /** The worker that may register again with the token; null: a new worker. */
+  workerId: string | null
+}
+
+export type EnrollOutcome = { kind: 'made'; expiresAtMs: number } | { kind: 'refused'; reason: 'unknown' | 'revoked' }
+
+/** @param by who asked for it; null: the token is not recorded. */
+export function createEnrollToken(item: EnrollItem, by: By | null = null): Command<EnrollOutcome> {
+  return command('create_enroll_token', function* work(): Work<EnrollOutcome> {
+    if (item.workerId !== null) {
+      const worker = yield* one(sql.lockWorker, { worker_id: item.workerId })
+      if (worker === undefined) return { kind: 'refused', reason: 'unknown' }
+      if (worker.revoked_at !== null) return { kind: 'refused', reason: 'revoked' }
+    }
+    const { tokenHash, label, createdBy, ttlMs, workerId } = item
+    const made = yield* exactlyOne(sql.insertEnrollToken, {
+      token_hash: tokenHash,
+      label,
+      queues: item.queues === null ? null : JSON.stringify(item.queues),
+      created_by: createdBy,
+      ttl_ms: ttlMs,
+      worker_id: workerId,
+    })
+    const subject = workerId ?? label ?? 'new worker'
+    const after = { label, queues: item.queues, worker_id: workerId, ttl_seconds: ttlMs / 1000 }
+    if (by !== null) yield* record(by, 'enroll_token.create', subject, null, after)
+    return { kind: 'made', expiresAtMs: made.expires_at }
+  })
+}
+
+export interface RegisterItem {
+  enrollHash: string
+  /** Names this registration. A repeat under the same name gets the same answer. */
+  registerHash: string
+  /** The id of a new worker. */
+  newWorkerId: string
+  /** The worker that the caller claims to be, and the token that proves it. */
+  claim: { workerId: string; tokenHash: string | null } | null
+  name: string | null
+  queues: Queues
+  meta: string | null
+  tokenHash: string
+  tokenTtlMs: number
+  /** How much longer other tokens of the worker live at most. */
+  graceMs: number
+  auditId: string
+}
+
+export type RegisterOutcome =
+  | {
+      kind: 'registered'
+      workerId: string
+      name: string
+      queues: Queues
+      registeredAtMs: number
+      expiresAtMs: number
+    }
+  | { kind: 'refused'; reason: 'token' | 'unproven' | 'revoked' }
+  | { kind: 'refused'; reason: 'queue'; queue: string }
+
+export function registerWorker(item: RegisterItem): Command<RegisterOutcome> {
+  return command('register_worker', function* work(): Work<RegisterOutcome> {
+    const asked = { token_hash: item.enrollHash, register_hash: item.registerHash }
+    const enrolled = yield* one(sql.lockEnrollToken, asked)
+    if (enrolled === undefined) return { kind: 'refused', reason: 'token' }
+    const madeFor = enrolled.worker_id
+    if (item.claim !== null && item.claim.workerId !== madeFor && !(yield* isProven(item.claim, madeFor))) {
+      return { kind: 'refused', reason: 'unproven' }
+    }
+    const workerId = item.claim?.workerId ?? madeFor ?? item.newWorkerId
+    const before = yield* one(sql.lockWorker, { worker_id: workerId })
+    if (before !== undefined && before.revoked_at !== null) return { kind: 'refused', reason: 'revoked' }
+    const allowed = enrolled.queues
+    const outside = allowed === null ? undefined : item.queues?.find((queue) => !allowed.includes(queue))
+    if (outside !== undefined) return { kind: 'refused', reason: 'queue', queue: outside }
+
+    const repeated = enrolled.used_at !== null
+    if (!repeated && (yield* query(sql.useEnrollToken, { ...asked, worker_id: workerId })).length === 0) {
+      return { kind: 'refused', reason: 'token' }
+    }
+    const name = item.name ?? before?.name ?? enrolled.label ?? workerId
+    return yield* writeWorker(item, { workerId, name, queues: item.queues ?? allowed, before, repeated })
+  })
+}
+
+/** An enroll token that was made for a worker registers only that worker. Otherwise a token that the worker had proves it. */
+function* isProven({ workerId, tokenHash }: NonNullable<RegisterItem['claim']>, madeFor: string | null): Work<boolean> {
+  if (madeFor !== null || tokenHash === null) return false
+  const token = yield* one(sql.findWorkerToken, { token_hash: tokenHash })
+  return token?.worker_id === workerId
+}
+
+interface Registered {
+  workerId: string
+  name: string
+  queues: Queues
+  before: RowOf<typeof sql.lockWorker> | undefined
+  repeated: boolean
+}
+
+function* writeWorker(item: RegisterItem, registered: Registered): Work<RegisterOutcome> {
+  const { workerId, name, queues, before, repeated } = registered
+  yield* query(sql.putWorker, { worker_id: workerId, name, queues: JSON.stringify(queues), meta: item.meta })
+  const tokenOf = { worker_id: workerId, token_hash: item.tokenHash }
+  const token = yield* exactlyOne(sql.insertWorkerToken, { ...tokenOf, ttl_ms: item.tokenTtlMs })
+  if (before !== undefined) yield* query(sql.retireTokens, { ...tokenOf, grace_ms: item.graceMs })
+  if (!repeated) {
+    const was = before === undefined ? null : { name: before.name, queues: before.queues }
+    const by = { id: item.auditId, actor: `worker:${workerId}` }
+    yield* record(by, 'worker.register', workerId, was, { name, queues })
+  }
   return {
-    workerId: text(row, 'worker_id'),
-    name: text(row, 'name'),
-    queues: toQueues(row),
-    meta: textOrNull(row, 'meta'),
-    createdAtMs: integer(row, 'created_at'),
-    lastSeenAtMs: integerOrNull(row, 'last_seen_at'),
-    detachedAtMs: integerOrNull(row, 'detached_at'),
-    revokedAtMs: integerOrNull(row, 'revoked_at'),
-    tokenExpiresAtMs: integerOrNull(row, 'token_expires_at'),
-    liveLeases: integer(row, 'live_leases'),
-    nowMs: integer(row, 'now'),
+    kind: 'registered',
+    workerId,
+    name,
+    queues,
+    registeredAtMs: token.created_at,
+    expiresAtMs: token.expires_at,
   }
 }

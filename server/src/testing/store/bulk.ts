@@ -1,5 +1,5 @@
 import type { Store } from '../../store/port.ts'
-import { text } from '../../store/statement.ts'
+import { text } from './rows.ts'
 import { sql } from './store.ts'
 
 export interface Bulk {

@@ -1,5 +1,6 @@
 import { command, type Store } from '../../store/port.ts'
-import { integer, query, type Row, statement, text } from '../../store/statement.ts'
+import { query, statement } from '../../store/statement.ts'
+import { text } from './rows.ts'
 import { sql } from './store.ts'
 
 /** Tells which tables have changed since the last call. */
@@ -34,14 +35,18 @@ export async function watchChanges(store: Store): Promise<ChangeLog> {
   let seen = 0
   return {
     async since() {
-      const rows = await store.read(command('test', () => query(readChanges, seen)))
-      if (rows.length > 0) seen = integer(rows.at(-1) as Row, 'n')
-      return rows.map((row) => text(row, 'changed'))
+      const rows = await store.read(command('test', () => query(readChanges, { n: seen })))
+      seen = rows.at(-1)?.n ?? seen
+      return rows.map(({ changed }) => changed)
     },
   }
 }
 
-const readChanges = statement('test_changes', 'SELECT n, changed FROM ichido.test_changes WHERE n > $1 ORDER BY n')
+const readChanges = statement('test_changes', {
+  params: { n: 'integer' },
+  row: { n: 'integer', changed: 'text' },
+  sql: 'SELECT n, changed FROM ichido.test_changes WHERE n > $n ORDER BY n',
+})
 
 const CREATE = {
   sqlite: 'CREATE TABLE ichido.test_changes (n INTEGER PRIMARY KEY, changed text NOT NULL)',

@@ -1,5 +1,8 @@
+import { globSync } from 'node:fs'
+import { join } from 'node:path'
+import { leaseRuns, leaseRunsFrom } from '../../store/leasing/leases.sql.ts'
 import { type Command, command, type Store } from '../../store/port.ts'
-import { query, type Statement, type Step, statement, type text, type Work } from '../../store/statement.ts'
+import { allStatements, queryText, type Row, type Statement, type Step, type Work } from '../../store/statement.ts'
 
 /** One node of a plan in the format of PostgreSQL's EXPLAIN (FORMAT JSON). */
 export interface PlanNode {
@@ -17,15 +20,25 @@ export interface PlanNode {
   Plans?: PlanNode[]
 }
 
+const STORE = join(import.meta.dirname, '../../store')
+
+/** All statements of the store that have a name. */
+export async function everyStatement(): Promise<Statement[]> {
+  const exclude = ['*/*.test.ts', '*/*-thread.ts', 'conformance/*'].map((files) => join(STORE, files))
+  for (const file of globSync(join(STORE, '*/*.ts'), { exclude })) await import(file)
+  for (const lease of [leaseRuns, leaseRunsFrom]) lease(1)
+  return allStatements()
+}
+
 /** The generic plan of a statement, made with the settings of a node's transactions. */
 export function keptPlan(store: Store, { postgres }: Statement): Promise<PlanNode> {
   return store.write(
     command('explain', function* work(): Work<PlanNode> {
       const count = Math.max(0, ...[...postgres.matchAll(/\$(\d+)/g)].map(([, n]) => Number(n)))
-      yield* query(statement('', `PREPARE kept AS ${postgres}`))
+      yield* queryText(`PREPARE kept AS ${postgres}`)
       const nulls = count === 0 ? '' : `(${Array(count).fill('NULL').join()})`
-      const [row] = yield* query(statement('', `EXPLAIN (FORMAT JSON) EXECUTE kept${nulls}`))
-      yield* query(statement('', 'DEALLOCATE kept'))
+      const [row] = yield* queryText(`EXPLAIN (FORMAT JSON) EXECUTE kept${nulls}`)
+      yield* queryText('DEALLOCATE kept')
       return planOf(row)
     }),
   )
@@ -56,10 +69,10 @@ export async function writePlans(store: Store, { work }: Command<unknown>): Prom
     const inner = work(false)
     let next = inner.next()
     while (!next.done) {
-      yield* query(statement('', 'SAVEPOINT trial'))
+      yield* queryText('SAVEPOINT trial')
       const [row] = yield analyzed(next.value)
       plans.push(planOf(row))
-      yield* query(statement('', 'ROLLBACK TO SAVEPOINT trial'))
+      yield* queryText('ROLLBACK TO SAVEPOINT trial')
       next = inner.next(yield next.value)
     }
     throw undo
@@ -75,7 +88,7 @@ function analyzed(step: Step): Step {
   return { ...step, statement: { name: '', postgres, sqlite: [] } }
 }
 
-function planOf(row: Parameters<typeof text>[0]): PlanNode {
+function planOf(row: Row | undefined): PlanNode {
   const plan: unknown = row?.['QUERY PLAN']
   const [top] = (typeof plan === 'string' ? JSON.parse(plan) : plan) as [{ Plan: PlanNode }]
   return top.Plan

@@ -1,11 +1,11 @@
 import type pg from 'pg'
 import type { Command } from '../../store/port.ts'
-import { statement } from '../../store/statement.ts'
+import { unnamed } from '../../store/statement.ts'
 import { interpose } from './interpose.ts'
 import { until } from './store.ts'
 
 // Commands with a shorter lock timeout also wait at the gate.
-const wait = statement('', `SELECT pg_advisory_xact_lock($1) FROM set_config('lock_timeout', '5s', true)`)
+const wait = unnamed(`SELECT pg_advisory_xact_lock($1) FROM set_config('lock_timeout', '5s', true)`)
 let gates = 0
 
 /**

@@ -25,7 +25,7 @@ export function interpose<T>(command: Command<T>, after: string | null, extra: (
     const step = extra()
     if (step !== undefined) yield step
   }
-  return { name: command.name, work }
+  return { name: command.name, lane: command.lane, work }
 }
 
 function* whole<T>(command: Command<T>, again: boolean): Work<T> {

@@ -1,21 +1,17 @@
 import { SETTINGS, type SettingName } from '../../core/limits/settings.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
 import { type Command, command, type Store } from '../../store/port.ts'
-import { integer, one, statement, text, type Work } from '../../store/statement.ts'
+import { exactlyOne, queryText, type Work } from '../../store/statement.ts'
 import { removeExpiredKeys } from '../../store/submission/keys.ts'
-import type { Term } from '../../store/system/term.ts'
+import { readLeadership } from '../../store/system/leadership.ts'
 import { sql } from './store.ts'
-
-const lead = statement('', "UPDATE ichido.leadership SET holder = 'tester' WHERE holder IS NULL")
-const readTerm = statement('', 'SELECT epoch, holder FROM ichido.leadership')
 
 /** Runs as the current leader. If there is none, the test leads. */
 export function removeKeys(max: number): Command<number> {
   return command('remove_keys', function* work(again): Work<number> {
-    yield* one(lead)
-    const row = yield* one(readTerm)
-    const term: Term = { epoch: integer(row, 'epoch'), holder: text(row, 'holder') }
-    return yield* removeExpiredKeys(term, max).work(again)
+    yield* queryText("UPDATE ichido.leadership SET holder = 'tester' WHERE holder IS NULL")
+    const { epoch, holder } = yield* exactlyOne(readLeadership, {})
+    return yield* removeExpiredKeys({ epoch, holder: holder ?? '' }, max).work(again)
   })
 }
 

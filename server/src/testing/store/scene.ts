@@ -1,25 +1,26 @@
 import { randomBytes } from 'node:crypto'
 import { v7 } from 'uuid'
+import type { RunError } from '../../core/run/run-state.ts'
 import { findEvents } from '../../store/events/events.ts'
-import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-job.ts'
+import { type CancelOutcome, cancelJob } from '../../store/jobs/cancel-or-delete.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
 import {
   type LeaseAnswer,
   type Leased,
-  type LeaseFrom,
   type LeaseItem,
   leaseBatch,
+  type Positions,
 } from '../../store/leasing/lease-runs.ts'
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../../store/leasing/release-runs.ts'
 import type { Command, Store } from '../../store/port.ts'
 import { type FinishItem, type FinishOutcome, finishBatch, type Report } from '../../store/runs/finish-runs.ts'
-import type { RunError } from '../../store/runs/run-error.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
-import { type Row, text } from '../../store/statement.ts'
+import type { Row } from '../../store/statement.ts'
 import { type ReserveOutcome, reserveSlot } from '../../store/submission/reservations.ts'
 import type { Accepted, SubmitItem, SubmitOutcome } from '../../store/submission/submission.ts'
 import { submitJobs } from '../../store/submission/submit-jobs.ts'
+import { text } from './rows.ts'
 import { sql, unique } from './store.ts'
 import { byRunAt } from './tags.ts'
 
@@ -239,11 +240,12 @@ export function only<T>(list: readonly T[]): T {
 }
 
 /** A lease command that returns only the leases, and starts without a rotation of kinds. */
-export function leasesFor(items: readonly LeaseItem[], from?: LeaseFrom): Command<Leased[][]> {
-  const { name, work, fastPath } = leaseBatch(items, from)
+export function leasesFor(items: readonly LeaseItem[], from?: Positions): Command<Leased[][]> {
+  const { name, lane, work, fastPath } = leaseBatch(items, from)
   const leasesOf = (answer: LeaseAnswer | null) => answer?.leases ?? null
   return {
     name,
+    lane,
     *work(again) {
       return (yield* work(again)).leases
     },

@@ -1,5 +1,6 @@
 import type { Store } from '../../store/port.ts'
-import { type Row, text } from '../../store/statement.ts'
+import type { Row } from '../../store/statement.ts'
+import { text } from './rows.ts'
 import { sql } from './store.ts'
 
 /** The schema as the engine reports it. The same schema gives the same text, in whatever order it was created. */

@@ -6,7 +6,7 @@ import { realWorld } from '../../node/world.ts'
 import { openPostgres, type PostgresStore } from '../../store/engines/postgres/postgres.ts'
 import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import { command, type Store } from '../../store/port.ts'
-import { query, type Row, type SqlValue, statement } from '../../store/statement.ts'
+import { queryText, type Row, type SqlValue } from '../../store/statement.ts'
 import { ENGINES, type Engine } from '../services/services.ts'
 
 export interface TestStore {
@@ -66,7 +66,7 @@ export function eachEngine(suite: (given: { engine: Engine; store(): Store }) =>
 
 /** Runs any SQL in the notation of our statements: `ichido.table`, `$1`, `now_ms()`. */
 export function sql(store: Store, text: string, ...params: SqlValue[]): Promise<Row[]> {
-  return store.write(command('test', () => query(statement('', text), ...params)))
+  return store.write(command('test', () => queryText(text, ...params)))
 }
 
 /** A name that no other test uses. */

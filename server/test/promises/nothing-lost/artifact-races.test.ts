@@ -1,25 +1,26 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
+import { FIRST_ID } from '../../../src/core/run/job.ts'
 import { completeUpload, listArtifacts, openUpload, renewUpload } from '../../../src/store/artifacts/artifacts.ts'
 import {
   cancelOverdue,
   deleteExpiredArtifacts,
   forgetUnnamedBlobs,
 } from '../../../src/store/artifacts/tidy-artifacts.ts'
-import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import { command } from '../../../src/store/port.ts'
-import { integer, query, statement, text } from '../../../src/store/statement.ts'
+import { queryText } from '../../../src/store/statement.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { sha256Of, someBytes } from '../../../src/testing/services/artifacts.ts'
+import { integer, text } from '../../../src/testing/store/rows.ts'
 import { only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
 /** Two nodes on PostgreSQL run two commands on the artifacts of one job. The result must be that of one of the two orders. */
 
 const nodes = twoNodes()
-const FIRST = '00000000-0000-0000-0000-000000000000'
 
 async function waiting(names: readonly string[]) {
   const scene = new Scene(nodes.a())
@@ -174,8 +175,8 @@ describe('a blob without artifacts is removed while the same content is uploaded
     const blobId = text(only(await blobsOf(bytes)), 'blob_id')
     const remove = () => sql(nodes.a(), 'DELETE FROM ichido.artifacts WHERE id = $1', artifactId)
     const removeAndForget = command('test', function* work() {
-      yield* query(statement('', 'DELETE FROM ichido.artifacts WHERE id = $1'), artifactId)
-      return yield* forgetUnnamedBlobs(FIRST, 10_000).work(false)
+      yield* queryText('DELETE FROM ichido.artifacts WHERE id = $1', artifactId)
+      return yield* forgetUnnamedBlobs(FIRST_ID, 10_000).work(false)
     })
     return { userId, blobId, remove, removeAndForget }
   }
@@ -184,7 +185,7 @@ describe('a blob without artifacts is removed while the same content is uploaded
     const bytes = someBytes(8)
     const { blobId, remove } = await givenUp(bytes)
     await remove()
-    const [stored, forgot] = await nodes.meet((await unbound(bytes)).complete, forgetUnnamedBlobs(FIRST, 10_000))
+    const [stored, forgot] = await nodes.meet((await unbound(bytes)).complete, forgetUnnamedBlobs(FIRST_ID, 10_000))
     expect(stored).toMatchObject({ kind: 'ready', artifact: { blobId } })
     expect(forgot.removed.map((blob) => blob.blobId)).not.toContain(blobId)
     expect(await blobsOf(bytes)).toHaveLength(1)
@@ -194,7 +195,7 @@ describe('a blob without artifacts is removed while the same content is uploaded
     const bytes = someBytes(8)
     const { blobId, remove } = await givenUp(bytes)
     await remove()
-    const [forgot, stored] = await nodes.meet(forgetUnnamedBlobs(FIRST, 10_000), (await unbound(bytes)).complete)
+    const [forgot, stored] = await nodes.meet(forgetUnnamedBlobs(FIRST_ID, 10_000), (await unbound(bytes)).complete)
     expect(forgot.removed).toContainEqual({ blobId, sha256: sha256Of(bytes) })
     if (stored.kind === 'refused') throw new Error(stored.reason)
     expect(stored.artifact.blobId).not.toBe(blobId)
@@ -232,7 +233,7 @@ describe('a blob without artifacts is removed while the same content is uploaded
     async function tidy() {
       while (!done) {
         await nodes.b().write(deleteExpiredArtifacts(5))
-        await nodes.b().write(forgetUnnamedBlobs(FIRST, 10_000))
+        await nodes.b().write(forgetUnnamedBlobs(FIRST_ID, 10_000))
         const [lost] = await sql(
           nodes.a(),
           `SELECT count(*) AS lost FROM ichido.artifacts a WHERE state = 'ready'

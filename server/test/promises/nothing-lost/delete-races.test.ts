@@ -1,6 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { type DeleteOutcome, deleteJob } from '../../../src/store/jobs/delete-job.ts'
+import { type DeleteOutcome, deleteJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import type { Command } from '../../../src/store/port.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { removeJobs } from '../../../src/store/system/retention.ts'

@@ -10,8 +10,8 @@ import { nodeArgs, privatePostgres } from '../../../../scripts/testing/services.
 import { findStrace, traceProcess, withoutStrace } from '../../../../scripts/testing/strace.ts'
 import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
-import { command } from '../../../src/store/port.ts'
-import { query, statement } from '../../../src/store/statement.ts'
+import { command, commandIn } from '../../../src/store/port.ts'
+import { queryText } from '../../../src/store/statement.ts'
 import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
@@ -90,7 +90,7 @@ describe('PostgreSQL', () => {
       search_path: 'pg_catalog, pg_temp',
       idle_session_timeout: '0',
     }
-    expect(await node.read(command('ask', () => query(statement('', ask(read)))))).toEqual([reading])
+    expect(await node.read(command('ask', () => queryText(ask(read))))).toEqual([reading])
     expect(await sql(node, ask(names))).toEqual([
       { ...reading, synchronous_commit: 'on', transaction_read_only: 'off', lock_timeout: '2s', fsync: 'on' },
     ])
@@ -141,8 +141,8 @@ if (strace !== undefined) {
 
     /** Turns synchronous_commit off in the sessions of the pool. Each call sleeps, so that the calls use different sessions. */
     async function weaken({ write }: PostgresStore): Promise<void> {
-      const off = statement('', `SELECT set_config('synchronous_commit', 'off', false), pg_sleep(0.2)::text`)
-      await Promise.all(Array.from({ length: 5 }, () => write(command('submit', () => query(off)))))
+      const off = `SELECT set_config('synchronous_commit', 'off', false), pg_sleep(0.2)::text`
+      await Promise.all(Array.from({ length: 5 }, () => write(commandIn('batches', 'submit', () => queryText(off)))))
     }
 
     async function leasedAlone(scene: Scene): Promise<void> {

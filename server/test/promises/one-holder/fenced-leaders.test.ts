@@ -3,9 +3,9 @@ import { v7 } from 'uuid'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { command } from '../../../src/store/port.ts'
 import { expireBatch, type PendingExpiry, type ReviewItem, reviewRuns } from '../../../src/store/runs/reap-runs.ts'
-import { query, type SqlValue, statement } from '../../../src/store/statement.ts'
+import { query, statement } from '../../../src/store/statement.ts'
 import { resignTerm, tryToLead } from '../../../src/store/system/leadership.ts'
-import { fence, LED, type Term } from '../../../src/store/system/term.ts'
+import { LED, TERM, type Term } from '../../../src/store/system/term.ts'
 import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
@@ -80,7 +80,6 @@ describe('forced interleavings on PostgreSQL', () => {
   })
   afterAll(() => client.end())
 
-  const write = (text: string, ...params: SqlValue[]) => command('test', () => query(statement('', text), ...params))
   const expired = () => sql(nodes.a(), 'UPDATE ichido.leadership SET expires_at = 0')
   const takeover = () => nodes.b().write(tryToLead(unique('node'), 60_000))
   const someoneWaits = async () => {
@@ -90,14 +89,22 @@ describe('forced interleavings on PostgreSQL', () => {
   }
 
   /** A leader's write to this run, as a statement that waits for the row lock instead of skipping the row. */
-  const FENCED = `${LED}, c AS MATERIALIZED (
-      SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $3 FOR UPDATE OF r)
-    UPDATE ichido.runs r SET priority = 77 FROM c WHERE r.id = c.id RETURNING r.id`
-  const OBVIOUS = `UPDATE ichido.runs SET priority = 77 WHERE id = $3
-    AND EXISTS (SELECT 1 FROM ichido.leadership WHERE epoch = $1 AND holder = $2) RETURNING id`
+  const fenced = statement('test_fenced', {
+    params: { ...TERM, id: 'text' },
+    row: { id: 'text' },
+    sql: `${LED}, c AS MATERIALIZED (
+      SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $id FOR UPDATE OF r)
+    UPDATE ichido.runs r SET priority = 77 FROM c WHERE r.id = c.id RETURNING r.id`,
+  })
+  const obvious = statement('test_obvious', {
+    params: { ...TERM, id: 'text' },
+    row: { id: 'text' },
+    sql: `UPDATE ichido.runs SET priority = 77 WHERE id = $id
+    AND EXISTS (SELECT 1 FROM ichido.leadership WHERE epoch = $epoch AND holder = $holder) RETURNING id`,
+  })
 
   /** The write waits for a row lock while another node tries to lead. Returns which of the two committed first. */
-  async function interleave(text: string): Promise<{ wrote: boolean; ledBefore: boolean }> {
+  async function interleave(statement: typeof fenced): Promise<{ wrote: boolean; ledBefore: boolean }> {
     const scene = new Scene(nodes.a())
     const { runId } = await scene.running()
     const term = await seize(nodes.a())
@@ -105,7 +112,7 @@ describe('forced interleavings on PostgreSQL', () => {
     await client.query('BEGIN')
     await client.query('SELECT 1 FROM ichido.runs WHERE id = $1 FOR UPDATE', [runId])
     const order: string[] = []
-    const writing = nodes.a().write(write(text, ...fence(term), runId))
+    const writing = nodes.a().write(command('test', () => query(statement, { ...term, id: runId })))
     const wrote = writing.then((rows) => rows.length > 0 && order.push('write') > 0)
     await someoneWaits()
     const taking = takeover().then(({ held }) => held && order.push('takeover') > 0)
@@ -124,11 +131,11 @@ describe('forced interleavings on PostgreSQL', () => {
   }
 
   test('without the fence, a former leader writes after another node leads', async () => {
-    expect(await interleave(OBVIOUS)).toEqual({ wrote: true, ledBefore: true })
+    expect(await interleave(obvious)).toEqual({ wrote: true, ledBefore: true })
   })
 
   test('a fenced write that waits delays the takeover until it has committed', async () => {
-    expect(await interleave(FENCED)).toEqual({ wrote: true, ledBefore: false })
+    expect(await interleave(fenced)).toEqual({ wrote: true, ledBefore: false })
   })
 
   test('a write that races with a takeover waits for it and changes nothing', async () => {
@@ -162,7 +169,7 @@ describe('forced interleavings on PostgreSQL', () => {
     const broken = new Promise<unknown>((resolve) => paused.on('error', resolve))
     await paused.connect()
     await paused.query('BEGIN')
-    expect((await paused.query(FENCED, [...fence(term), runId])).rowCount).toBe(1)
+    expect((await paused.query(fenced.postgres, [term.epoch, term.holder, runId])).rowCount).toBe(1)
     await expired()
     const beganMs = performance.now()
     let standing = await takeover()

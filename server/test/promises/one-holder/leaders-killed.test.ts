@@ -4,9 +4,9 @@ import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/s
 import { size } from '../../../../scripts/testing/size.ts'
 import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import type { Leased } from '../../../src/store/leasing/lease-runs.ts'
-import { integer } from '../../../src/store/statement.ts'
 import { readClock } from '../../../src/store/system/leadership.ts'
 import { NodeProcess } from '../../../src/testing/nodes/node-process.ts'
+import { integer } from '../../../src/testing/store/rows.ts'
 import { only, Scene } from '../../../src/testing/store/scene.ts'
 import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 

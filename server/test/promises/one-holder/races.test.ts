@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { toMicros } from '../../../src/core/limits/quota.ts'
-import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import { findResult } from '../../../src/store/jobs/read-jobs.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
 import { findQuota } from '../../../src/store/limits/quotas.ts'

@@ -1,7 +1,7 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import { putQueue } from '../../../src/store/leasing/queues.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import { storeLogs } from '../../../src/store/logs/run-logs.ts'

@@ -4,8 +4,16 @@ import { size } from '../../../../scripts/testing/size.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
-import { createEnrollToken, type RegisterItem, registerWorker } from '../../../src/store/workers/register-worker.ts'
-import { findWorkerToken, noteSeen, renewToken, revokeWorker, settleToken } from '../../../src/store/workers/workers.ts'
+import {
+  createEnrollToken,
+  findWorkerToken,
+  noteSeen,
+  type RegisterItem,
+  registerWorker,
+  renewToken,
+  revokeWorker,
+  settleToken,
+} from '../../../src/store/workers/workers.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { finished, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql, unique } from '../../../src/testing/store/store.ts'

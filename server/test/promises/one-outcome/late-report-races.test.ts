@@ -1,6 +1,6 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
-import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import { promoteDue } from '../../../src/store/leasing/promote-runs.ts'
 import { finishBatch, type Report } from '../../../src/store/runs/finish-runs.ts'
 import { finishLate } from '../../../src/store/runs/late-reports.ts'

@@ -2,19 +2,19 @@ import { v7 } from 'uuid'
 import { beforeAll, expect, test } from 'vitest'
 import { full, size } from '../../../../scripts/testing/size.ts'
 import { isFinal, type RunState } from '../../../src/core/run/run-state.ts'
-import { cancelJob } from '../../../src/store/jobs/cancel-job.ts'
+import { cancelJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import { heartbeatBatch } from '../../../src/store/leasing/heartbeat-runs.ts'
 import { releaseBatch } from '../../../src/store/leasing/release-runs.ts'
 import type { Command } from '../../../src/store/port.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { expireBatch, type PendingExpiry, reviewRuns } from '../../../src/store/runs/reap-runs.ts'
 import { startBatch } from '../../../src/store/runs/start-runs.ts'
-import { text } from '../../../src/store/statement.ts'
 import type { Term } from '../../../src/store/system/term.ts'
 import { revokeWorker } from '../../../src/store/workers/workers.ts'
 import { seize } from '../../../src/testing/nodes/reaper.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { retry } from '../../../src/testing/store/dead-letters.ts'
+import { text } from '../../../src/testing/store/rows.ts'
 import { failed, finished, type Holding, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
@@ -149,10 +149,11 @@ function party(verb: Verb, { scene, jobId, held, seen }: Given, nth: number): Pa
 }
 
 function telling<T>(command: Command<T>, tell: (answer: T) => string | undefined): Party {
-  const { name, fastPath } = command
+  const { name, lane, fastPath } = command
   const say = (answer: T) => tell(answer) ?? NOTHING
   return {
     name,
+    lane,
     *work(again) {
       return say(yield* command.work(again))
     },

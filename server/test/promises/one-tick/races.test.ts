@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { FIRST_ID } from '../../../src/core/run/job.ts'
 import type { Definition } from '../../../src/core/schedule/definition.ts'
 import type { Schedule } from '../../../src/core/schedule/schedule.ts'
 import { planTicks } from '../../../src/core/schedule/ticks.ts'
@@ -34,7 +35,6 @@ import { tagged } from '../../../src/testing/store/tags.ts'
 /** A tick races with another command on its definition. The result is that of one of the two orders. */
 
 const MINUTE = 60_000
-const NO_ID = '00000000-0000-0000-0000-000000000000'
 const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
 const { a, b, gate, meet, pass } = twoNodes()
 
@@ -90,7 +90,9 @@ describe('ticks race with another command', () => {
     const { definition, term, make } = await due()
     await limitTo(definition.userId, 0)
     await a().write(make)
-    const waiting = (await a().read(findWaitingTicks(NO_ID, 100))).filter((tick) => tick.definitionId === definition.id)
+    const waiting = (await a().read(findWaitingTicks(FIRST_ID, 100))).filter(
+      (tick) => tick.definitionId === definition.id,
+    )
     expect(waiting).toHaveLength(1)
     await limitTo(definition.userId, null)
     const attempt = () => tryWaitingTicks(term, waiting, maker)
@@ -164,7 +166,7 @@ describe('ticks race with another command', () => {
     const { userId } = definition
     await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
     expect((await a().write(make)).map(({ outcome }) => outcome)).toEqual(['job', 'waiting_quota', 'waiting_quota'])
-    const waiting = await a().read(findWaitingTicks(NO_ID, 10))
+    const waiting = await a().read(findWaitingTicks(FIRST_ID, 10))
     const attempt = () => tryWaitingTicks(term, waiting, maker)
     expect(await a().write(attempt())).toEqual([])
     const end = () => sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE user_id = $1`, userId)
@@ -175,7 +177,7 @@ describe('ticks race with another command', () => {
     await end()
     const scene = new Scene(b())
     const [next] = await b()
-      .read(findWaitingTicks(NO_ID, 10))
+      .read(findWaitingTicks(FIRST_ID, 10))
       .then((all) => all.filter((tick) => tick.definitionId === definition.id))
     if (next === undefined) throw new Error('One more waits')
     const [made] = await Promise.all([a().write(tryWaitingTicks(term, [next], maker)), scene.submit({ userId })])
@@ -210,7 +212,9 @@ describe('ticks race with another command', () => {
     const { definition, term, make } = await due({ overlap: 'queue_one' })
     await a().write(make)
     await sql(a(), `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1`, definition.id)
-    const waiting = (await a().read(findWaitingTicks(NO_ID, 10))).filter((tick) => tick.definitionId === definition.id)
+    const waiting = (await a().read(findWaitingTicks(FIRST_ID, 10))).filter(
+      (tick) => tick.definitionId === definition.id,
+    )
     expect(waiting).toHaveLength(1)
     const [, made] = await meet(deleteDefinition(definition.name, BY()), tryWaitingTicks(term, waiting, maker))
     expect(made).toEqual([])

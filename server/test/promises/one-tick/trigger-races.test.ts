@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { PAYLOAD_BYTES_MAX } from '../../../src/core/run/job.ts'
+import { FIRST_ID, PAYLOAD_BYTES_MAX } from '../../../src/core/run/job.ts'
 import type { Definition } from '../../../src/core/schedule/definition.ts'
 import type { TriggerRule } from '../../../src/core/schedule/trigger.ts'
 import { realWorld } from '../../../src/node/world.ts'
@@ -36,7 +36,6 @@ import { tagged } from '../../../src/testing/store/tags.ts'
 
 /** A trigger races with another command. The result is that of one of the two orders. */
 
-const NO_ID = '00000000-0000-0000-0000-000000000000'
 const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
 const { a, b, gate, meet } = twoNodes()
 
@@ -178,7 +177,7 @@ describe('processing of triggers', () => {
     const second = await happened()
     await meet(pauseDefinition(second.definition.name, BY()), second.make)
     expect(await outcomes(second.definition)).toEqual(Array(3).fill('waiting_pause'))
-    expect(await a().read(findWaitingTriggers(NO_ID, 100))).toEqual([])
+    expect(await a().read(findWaitingTriggers(FIRST_ID, 100))).toEqual([])
   })
 
   test('jobs have the old or the new content of a changing definition, and none is lost', async () => {
@@ -250,7 +249,7 @@ test('a user with a locked row does not delay the triggers of other users', asyn
 
 describe('waiting triggers', () => {
   const waitingOf = async ({ id }: Definition) =>
-    (await a().read(findWaitingTriggers(NO_ID, 1_000))).filter(({ definitionId }) => definitionId === id)
+    (await a().read(findWaitingTriggers(FIRST_ID, 1_000))).filter(({ definitionId }) => definitionId === id)
   const attempt = (term: Term, waiting: Awaited<ReturnType<typeof waitingOf>>) =>
     tryWaitingTriggers(term, waiting, PAYLOAD_BYTES_MAX, maker)
 

@@ -1,9 +1,9 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { putQueue, type QueueSettings } from '../../../src/store/leasing/queues.ts'
-import { integer } from '../../../src/store/statement.ts'
 import { submitAndLease } from '../../../src/store/submission/submit-and-lease.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
+import { integer } from '../../../src/testing/store/rows.ts'
 import { leasesFor, only, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 

@@ -12,7 +12,7 @@ import { silentMeter } from '../../../src/services/system/meter.ts'
 import { openPostgres, type PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { openSqlite } from '../../../src/store/engines/sqlite/sqlite.ts'
 import { findQuota, findReservation, setQuota } from '../../../src/store/limits/quotas.ts'
-import { statement } from '../../../src/store/statement.ts'
+import { unnamed } from '../../../src/store/statement.ts'
 import { reserveSlot } from '../../../src/store/submission/reservations.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { Gate } from '../../../src/testing/store/gate.ts'
@@ -69,7 +69,7 @@ describe('a reservation expires between the lock on its user and the count', () 
   test('its slot is either free or used by a submit of the batch, not both (postgres)', async () => {
     const { submit, state, reservationId } = await fill(new Scene(firstNode()))
     const text = `SELECT pg_sleep((expires_at - now_ms()) / 1000.0 + 0.01) FROM ichido.job_reservations WHERE reservation_id = $1`
-    const wait = { kind: 'query', statement: statement('', text), params: [reservationId] } as const
+    const wait = { kind: 'query', statement: unnamed(text), params: [reservationId] } as const
     const outcomes = await firstNode().write(interpose(submit, 'lock_users', () => wait))
     expect(outcomes.map(({ kind }) => kind)).toEqual(['refused', 'created'])
     expect(await state()).toBe('consumed')

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { body } from '../../../src/store/conformance/submit.ts'
 import { findReservation, setQuota } from '../../../src/store/limits/quotas.ts'
 import { command } from '../../../src/store/port.ts'
-import { query, statement } from '../../../src/store/statement.ts'
+import { queryText } from '../../../src/store/statement.ts'
 import { extendKeyTo, findKeys } from '../../../src/store/submission/keys.ts'
 import { consumeSlot, releaseSlot } from '../../../src/store/submission/reservations.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
@@ -75,9 +75,9 @@ describe('the default limit is set while a submit of an unlimited user waits for
   ])('the submit respects the new limit: %s', async (_, as) => {
     const scene = newScene()
     await scene.submitted()
-    const lockUser = statement('', 'SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE')
+    const lockUser = 'SELECT 1 FROM ichido.quotas WHERE user_id = $1 FOR UPDATE'
     const held = await nodes.gate()
-    const one = nodes.a().write(held.hold(command('hold_user', () => query(lockUser, scene.userId))))
+    const one = nodes.a().write(held.hold(command('hold_user', () => queryText(lockUser, scene.userId))))
     await held.reached()
     const other = nodes.b().write(as(submitJobs([scene.item()], renderForTest)))
     await held.someoneWaits()

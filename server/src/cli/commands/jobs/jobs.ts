@@ -1,5 +1,12 @@
-import type { JobDetail, JobShape, Page, ResultShape, WorkerShape } from '@ichido/sdk/protocol'
-import { IchidoError, reasonText } from '@ichido/sdk/protocol'
+import {
+  IchidoError,
+  type JobDetail,
+  type JobShape,
+  type Page,
+  type ResultShape,
+  reasonText,
+  type WorkerShape,
+} from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { facts, instant, table } from '../../output/table.ts'

@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { WITHIN } from './inspect.ts'
+import { WITHIN } from './servers.ts'
 
 /**
  * PostgreSQL committed and warned about it. When a statement timeout or `pg_cancel_backend` ends the wait for a synchronous

@@ -2,9 +2,10 @@ import type pg from 'pg'
 import { MIGRATIONS, SCHEMA_VERSION } from '../../migrations/index.ts'
 import { refusal, schemaVerdict } from '../../migrations/migration.ts'
 import { StoreRefused } from '../../port.ts'
+import { Servers } from './servers.ts'
 import { BEGIN_MIGRATION } from './settings.ts'
 
-/** The words of the statements in PostgreSQL's: the schema's name, and the clock. */
+/** A text as PostgreSQL runs it, with the name of the schema and the clock. */
 export function postgresText(text: string, schema: string): string {
   return text
     .replace(/\bichido\./g, `${schema}.`)
@@ -16,10 +17,14 @@ export async function schemaVersion(client: pg.ClientBase, schema: string): Prom
   return Number(rows[0].version)
 }
 
-/** Whether there is nothing to do, asked without a right to change the schema. */
-async function isUpToDate(client: pg.ClientBase, schema: string): Promise<boolean> {
+async function isMigrated(client: pg.ClientBase, schema: string): Promise<boolean> {
   const { rows } = await client.query('SELECT to_regclass($1) AS found', [`${schema}.schema_migrations`])
-  return rows[0].found !== null && requireKnown(await schemaVersion(client, schema)) >= SCHEMA_VERSION
+  return rows[0].found !== null
+}
+
+/** Whether there is nothing to do. The role needs no right to change the schema. */
+async function isUpToDate(client: pg.ClientBase, schema: string): Promise<boolean> {
+  return (await isMigrated(client, schema)) && requireKnown(await schemaVersion(client, schema)) >= SCHEMA_VERSION
 }
 
 function requireKnown(found: number): number {
@@ -52,5 +57,15 @@ export async function migrate(client: pg.PoolClient, schema: string): Promise<vo
   } catch (error) {
     await client.query('ROLLBACK').catch(() => {})
     throw error
+  }
+}
+
+/** The version of the schema, read without changing anything; null when there is no store yet. */
+export async function peekPostgres(databaseUrl: string, schema: string): Promise<number | null> {
+  const client = await new Servers(databaseUrl).connect()
+  try {
+    return (await isMigrated(client, schema)) ? await schemaVersion(client, schema) : null
+  } finally {
+    await client.end()
   }
 }

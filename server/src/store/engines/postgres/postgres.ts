@@ -5,12 +5,10 @@ import type { Row, Statement, Step, Work } from '../../statement.ts'
 import { textArraysOf, toArrays } from './arrays.ts'
 import { CommitDoubted, type Committing, commitTransaction, watchCommits } from './commit.ts'
 import { isBadValue, isConnectionLoss, isContention, isDiskFull, isReadOnly, isTakenKey, sqlState } from './errors.ts'
-import { type Connection, inspect, WITHIN } from './inspect.ts'
 import { migrate, postgresText, schemaVersion } from './migrate.ts'
-import { openPools } from './pools.ts'
 import { requireRoom, storeFull } from './room.ts'
-import { CONNECT_TIMEOUT_MS, Servers } from './servers.ts'
-import { BEGIN, BEGIN_POOLED, READING_SESSION, SESSION } from './settings.ts'
+import { CONNECT_TIMEOUT_MS, type Connection, inspect, Servers, WITHIN } from './servers.ts'
+import { BEGIN, BEGIN_POOLED, openPools, READING_SESSION, SESSION } from './settings.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool; it stays open when the store closes. */
@@ -95,10 +93,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
   // runs: that too must be heard.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
-  const ours = [...(options.pool === undefined ? [readers] : []), ...pools.all]
+  const ours = [...(options.pool === undefined ? [readers] : []), ...Object.values(pools)]
   // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
-  for (const pool of [readers, ...pools.all]) pool.on('connect', hear)
+  for (const pool of [readers, ...Object.values(pools)]) pool.on('connect', hear)
 
   async function letGo(): Promise<void> {
     readers.off('connect', hear)
@@ -171,7 +169,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   }
 
   const transaction = <T>(command: Command<T>, again: boolean): Promise<T> =>
-    withClient(pools.of(command), (entry) => inTransaction(entry, command.work(again), again))
+    withClient(pools[command.lane ?? 'others'], (entry) => inTransaction(entry, command.work(again), again))
 
   async function inTransaction<T>({ client, pooled, committing }: Entered, work: Work<T>, again: boolean): Promise<T> {
     try {
@@ -188,7 +186,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   /** Behind a pooler the statement needs a transaction around it, for its settings. */
   const alone = (command: Command<unknown>, step: Step): Promise<Row[]> =>
-    withClient(pools.of(command), (entry) =>
+    withClient(pools[command.lane ?? 'others'], (entry) =>
       entry.pooled
         ? inTransaction(entry, onlyStep(step), false)
         : entry.committing(() => perform(entry.client, step, true)),
@@ -306,7 +304,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         }
       }),
     requireRoom: () =>
-      withClient(pools.of({ name: 'require_room' }), ({ client }) =>
+      withClient(pools.others, ({ client }) =>
         requireRoom((text) => client.query({ text: postgresText(text, schema), ...WITHIN })),
       ),
     close: letGo,

@@ -1,11 +1,48 @@
 import pg from 'pg'
 import { serverUrls } from '../../../core/node/addresses.ts'
 import { isConnectionLoss } from './errors.ts'
-import { inspect } from './inspect.ts'
 
 export const CONNECT_TIMEOUT_MS = 5_000
 
-/** The servers that an address names, and the one that is believed to be the primary. All pools of a store share it. */
+/** The server behind a new connection. */
+export interface Connection {
+  /**
+   * A pooler such as PgBouncer is in between. The next transaction may run on another session of PostgreSQL, and other clients
+   * get the settings of this session.
+   */
+  pooled: boolean
+  /** Settings of the server, so they hold for every session that a pooler may choose. */
+  durability: { fsync: string; full_page_writes: string }
+}
+
+/** The time limit of a statement. It is longer than any wait for a lock. */
+export const WITHIN = { query_timeout: 10_000 }
+
+const READ_ONLY = '25006'
+
+/** A standby accepts no writes. Callers see an unavailable store, as when PostgreSQL reports it itself. */
+export class Standby extends Error {
+  override readonly name = 'Standby'
+  readonly code = READ_ONLY
+}
+
+const QUESTION = `SELECT pg_backend_pid() AS pid, pg_is_in_recovery() AS standby,
+  current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes`
+
+/**
+ * PostgreSQL tells every client the process id of its session, for canceling statements. A pooler makes up a number, because the
+ * process changes. So the number differs from the session's own answer, with PgBouncer in every mode. The mode cannot be
+ * detected reliably, so every pooler is treated as one in transaction mode, which is right in session mode, too.
+ */
+export async function inspect(client: pg.ClientBase): Promise<Connection> {
+  const question = { text: QUESTION, ...WITHIN }
+  const { rows } = await client.query(question)
+  const [{ pid, standby, ...durability }] = rows
+  if (standby) throw new Standby('This PostgreSQL is a standby, which accepts no writes')
+  return { pooled: !('processID' in client) || client.processID !== pid, durability }
+}
+
+/** The servers of an address, and the believed primary among them. All pools of a store share this object. */
 export class Servers {
   readonly #urls: readonly string[]
   #at = 0

@@ -1,8 +1,7 @@
 import { readdirSync } from 'node:fs'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type SmallDisk, smallDisk } from '../../../../../scripts/testing/small-disk.ts'
-import { asStoreFull, requireRoomIn } from './room.ts'
-import { openSqlite } from './sqlite.ts'
+import { asStoreFull, openSqlite, requireRoomIn } from './sqlite.ts'
 
 const BYTES = 2 * 1024 * 1024
 

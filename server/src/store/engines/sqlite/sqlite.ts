@@ -1,28 +1,33 @@
-import { chmodSync, closeSync, mkdirSync, openSync, statSync } from 'node:fs'
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { ALL_BUT_OWNER, PRIVATE } from '../../../core/node/file-modes.ts'
-import { BadValue } from '../../../core/node/store-errors.ts'
+import { BadValue, isDiskFull, StoreFull } from '../../../core/node/store-errors.ts'
 import { MIGRATIONS, SCHEMA_VERSION } from '../../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteDdl } from '../../migrations/migration.ts'
 import { type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../../statement.ts'
-import { asStoreFull, requireRoomIn } from './room.ts'
 
 export interface SqliteOptions {
   /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */
   dataDir?: string
   now: () => number
-  /** How often texts put together on the fly may fill the cache of prepared statements. */
+  /** The size of the cache of prepared statements. */
   preparedMax?: number
-  /** Run even when the database says that a commit may be lost. Only for throw-away data. */
+  /** Open the store although a commit may be lost. Only for throw-away data. */
   allowNoFsync?: boolean
 }
 
 export const DATABASE_FILE = 'ichido.db'
 const LOCK_FILE = 'lock.db'
+const PROBE_FILE = 'room.probe'
+/** Enough for a batch of submits and its indexes. */
+const PROBE_BYTES = 1024 * 1024
 const BUSY_TIMEOUT_MS = 5_000
 const SQLITE_BUSY = 5
+const SQLITE_IOERR = 10
+const SQLITE_FULL = 13
+const SQLITE_CANTOPEN = 14
 const SQLITE_CONSTRAINT = 19
 const SQLITE_MISMATCH = 20
 
@@ -128,7 +133,7 @@ export function openSqlite(options: SqliteOptions): Store {
   }
 }
 
-/** Not by an import: a Node without SQLite could then not even say that it is too old. */
+/** Not an import: a Node without SQLite could then not report that it is too old. */
 function database(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
   return new DatabaseSync(...args)
@@ -144,12 +149,12 @@ function takeFolder(dataDir: string): DatabaseSync {
   }
 }
 
-/** Files that SQLite makes beside a database; they get its mode. */
+/** The files that SQLite makes beside a database. They get the mode of the database. */
 export const BESIDE = ['', '-wal', '-shm', '-journal']
 
 /**
- * Makes a database for its owner alone, whatever the umask, and tightens one of an earlier version. A file that is there is
- * not opened: closing it would give up the locks that this process has on it.
+ * Makes a database that only its owner can read, whatever the umask, and tightens the mode of an existing one. It does not open
+ * an existing file: closing the file would release the locks that this process has on it.
  */
 function keepPrivate(database: string): void {
   try {
@@ -164,7 +169,7 @@ function keepPrivate(database: string): void {
   }
 }
 
-/** A second process on the same folder is refused: two of them would each believe to be alone. */
+/** Refuses a second process on the same folder: each of two processes would believe to be alone. */
 function takeLock(dataDir: string): DatabaseSync {
   const lock = database(join(dataDir, LOCK_FILE))
   try {
@@ -207,7 +212,7 @@ function isDurable(found: Record<string, string>, dataDir: string | undefined): 
   return dataDir === undefined || (found.journal_mode === 'wal' && Number(found.synchronous) >= 2)
 }
 
-/** The primary result code; its extended forms stand in the higher bits. */
+/** The primary result code. The higher bits extend it. */
 function resultCode(error: unknown): number {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : -1
 }
@@ -218,6 +223,18 @@ function isConstraint(error: unknown): boolean {
 
 function schemaVersion(db: DatabaseSync): number {
   return Number(Object.values(db.prepare('PRAGMA user_version').get() ?? {})[0])
+}
+
+/** The version of the schema in a folder, read without opening it as its owner; null when there is no store yet. */
+export function peekSqlite(dataDir: string): number | null {
+  const file = join(dataDir, DATABASE_FILE)
+  if (!existsSync(file)) return null
+  const db = database(file, { readOnly: true })
+  try {
+    return schemaVersion(db)
+  } finally {
+    db.close()
+  }
 }
 
 export function migrate(db: DatabaseSync, nowMs: number): void {
@@ -240,4 +257,39 @@ export function migrate(db: DatabaseSync, nowMs: number): void {
     if (db.isTransaction) db.exec('ROLLBACK')
     throw error
   }
+}
+
+/**
+ * Throws `StoreFull` unless a file of this size can be written to the folder. Only a write can tell: quotas and reserved blocks
+ * do not show in the free space of the file system.
+ */
+export function requireRoomIn(folder: string, bytes = PROBE_BYTES): void {
+  const file = join(folder, PROBE_FILE)
+  try {
+    writeFileSync(file, Buffer.alloc(bytes), { flush: true })
+  } catch (error) {
+    throw isDiskFull(error) ? storeFull(error) : error
+  } finally {
+    rmSync(file, { force: true })
+  }
+}
+
+/**
+ * Replaces an error of SQLite by `StoreFull` if the disk is full. When a quota is used up, or the file of the shared index cannot
+ * grow, SQLite only says that a write failed. Then a write of our own finds out why.
+ */
+export function asStoreFull(error: unknown, folder: string | undefined): unknown {
+  const code = resultCode(error)
+  if (code === SQLITE_FULL || isDiskFull(error)) return storeFull(error)
+  if (folder === undefined || (code !== SQLITE_IOERR && code !== SQLITE_CANTOPEN)) return error
+  try {
+    requireRoomIn(folder)
+    return error
+  } catch (found) {
+    return found instanceof StoreFull ? storeFull(error) : error
+  }
+}
+
+function storeFull(cause: unknown): StoreFull {
+  return new StoreFull('store', 'that holds DATA_DIR', cause)
 }
