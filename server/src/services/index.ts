@@ -2,8 +2,12 @@ import type { FixedSettings } from '../core/limits/settings.ts'
 import { type AccessService, type AuditService, createAccessService, createAuditService } from './access/access.ts'
 import { createStreamTokenService, type StreamTokenService } from './access/stream-tokens.ts'
 import { type ArtifactService, createArtifactService } from './artifacts/artifacts.ts'
-import { createDeadLetterService, type DeadLetterService } from './dead-letters/dead-letters.ts'
-import { createRedriveService, type RedriveService } from './dead-letters/redrives.ts'
+import {
+  createDeadLetterService,
+  createRedriveService,
+  type DeadLetterService,
+  type RedriveService,
+} from './dead-letters/dead-letters.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, createForeignEvents, type EventService, type ForeignEvents } from './events/events.ts'
 import { createJobService, type JobService } from './jobs/jobs.ts'
@@ -11,8 +15,8 @@ import { createFairTags, type FairTags } from './leasing/fair-tags.ts'
 import { PollDispatcher } from './leasing/poll-dispatcher.ts'
 import { createQueueService, type QueueService } from './leasing/queues.ts'
 import { RecentPolls } from './leasing/recent-polls.ts'
+import { UserNames } from './limits/maximum.ts'
 import { createQuotaService, type QuotaService } from './limits/quotas.ts'
-import { UserNames } from './limits/user-names.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
 import { createRunService, noting, type RunService } from './runs/runs.ts'
 import { createDefinitionService, type DefinitionService } from './schedules/definitions.ts'

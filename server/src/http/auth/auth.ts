@@ -13,6 +13,14 @@ import type { ClientAddresses } from './client-address.ts'
 import { type DirectRequest, openModeRefusal } from './open-mode.ts'
 import { FailureLimit, type RequestRates } from './rates.ts'
 
+/**
+ * The server accepts Basic but never asks for it. A browser that is asked opens a password dialog over the dashboard,
+ * and then sends the password with every request to this server, also with requests that a page of another site starts.
+ */
+const CHALLENGE = 'Bearer realm="ichido"'
+const BAD_AUTHORIZATION = 'Authorization must be Bearer <token>, or Basic with the token as the password'
+const TOKEN = /^[\x21-\x7e]+$/
+
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** The ability that a caller of the route needs; every route names it. `worker`: only workers call it. */
@@ -45,12 +53,6 @@ export function workerOf(request: FastifyRequest): WorkerIdentity {
   if (request.worker === null) throw new Error(`${request.method} ${request.url} was not sent by a worker`)
   return request.worker
 }
-
-/**
- * The server accepts Basic but never asks for it. A browser that is asked opens a password dialog over the dashboard,
- * and then sends the password with every request to this server, also with requests that a page of another site starts.
- */
-const CHALLENGE = 'Bearer realm="ichido"'
 
 interface AuthOptions {
   services: Services
@@ -205,7 +207,6 @@ function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
 type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
 
 const NONE: Credentials = { kind: 'none' }
-const TOKEN = /^[\x21-\x7e]+$/
 
 /**
  * The only place that reads a token from the headers of a request. Node keeps the first of several Authorization headers,
@@ -240,8 +241,6 @@ function readAuthorization(header: string): Credentials {
       return unreadable(BAD_AUTHORIZATION)
   }
 }
-
-const BAD_AUTHORIZATION = 'Authorization must be Bearer <token>, or Basic with the token as the password'
 
 function readToken(text: string, problem: string): Credentials {
   return TOKEN.test(text) ? { kind: 'token', token: text } : unreadable(problem)

@@ -9,6 +9,10 @@ import type { WorkerIdentity } from '../../services/workers/workers.ts'
 const BURST_SECONDS = 10
 /** Beyond this, the oldest bucket is dropped. It is full when its token comes again. */
 const BUCKETS_MAX = 10_000
+export const FAILURES_MAX = 10
+export const WINDOW_MS = 60_000
+/** Beyond this, the oldest address is dropped, so that an attacker cannot fill the memory. */
+const ADDRESSES_MAX = 10_000
 
 type RateSetting = 'token_requests_per_second_max' | 'worker_requests_per_second_max'
 
@@ -83,11 +87,6 @@ export class RequestRates {
 function nameOf({ tokenId, userId }: Caller): string {
   return tokenId ?? `user ${userId}`
 }
-
-export const FAILURES_MAX = 10
-export const WINDOW_MS = 60_000
-/** Beyond this, the oldest address is dropped, so that an attacker cannot fill the memory. */
-const ADDRESSES_MAX = 10_000
 
 /** Counts failed authentications by client address: the first ones in a minute are answered 401, the rest 429. */
 export class FailureLimit {

@@ -2,6 +2,10 @@ import type { World } from '@ichido/sdk/world'
 import type { Deps } from '../../services/deps.ts'
 import { sharedRead, within } from '../../services/wait.ts'
 
+const COSTLY_MS = 50
+const KEPT_FOR = 10
+const KEPT_MS_MAX = 5_000
+
 /** Health and metrics wait this long for the store. */
 export const STORE_TIMEOUT_MS = 2_000
 /** After an outage, a check waits only this long: a store that is back answers within a few milliseconds. */
@@ -22,10 +26,6 @@ export function createStoreCheck(world: World, store: Pick<Deps['store'], 'healt
   })
   return () => (known === 'ok' ? look() : within(world, BACK_WITHIN_MS, look(), known))
 }
-
-const COSTLY_MS = 50
-const KEPT_FOR = 10
-const KEPT_MS_MAX = 5_000
 
 /**
  * Keeps the result of a slow read for a while, so that pages that poll do not keep a large store busy with counting.

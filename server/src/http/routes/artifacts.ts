@@ -19,6 +19,15 @@ const SILENCE_MS = 60_000
 
 const params = z.object({ artifact_id: z.uuid().toLowerCase() })
 const tags = ['artifacts']
+const UPLOAD_REFUSALS = [
+  'NOT_FOUND',
+  'ALREADY_ENDED',
+  'LEASE_LOST',
+  'ARTIFACT_CONFLICT',
+  'UPLOAD_OFFSET_MISMATCH',
+  'ARTIFACTS_OFF',
+] as const
+const STATUS_OF = { ready: 201, repeated: 200, partial: 202 } as const
 
 export async function artifactRoutes(scope: FastifyInstance, { services }: RouteContext): Promise<void> {
   takeBytes(scope)
@@ -126,17 +135,6 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
     async (request) => ({ data: await services.artifacts.ofJob(readerOf(request), request.params.job_id) }),
   )
 }
-
-const UPLOAD_REFUSALS = [
-  'NOT_FOUND',
-  'ALREADY_ENDED',
-  'LEASE_LOST',
-  'ARTIFACT_CONFLICT',
-  'UPLOAD_OFFSET_MISMATCH',
-  'ARTIFACTS_OFF',
-] as const
-
-const STATUS_OF = { ready: 201, repeated: 200, partial: 202 } as const
 
 /** The bodies of these routes are streams of bytes, never whole in memory. */
 function takeBytes(scope: FastifyInstance): void {

@@ -14,6 +14,8 @@ import type { ApiInstance, RouteContext } from './context.ts'
 const tags = ['leases']
 const params = contract.leaseParams
 const worker = { ability: 'worker' } as const
+/** The refusals of a call with a lease that the caller does not hold. */
+export const LOST = ['NOT_FOUND', 'LEASE_LOST', 'ALREADY_ENDED'] as const
 
 export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
   const { services } = context
@@ -199,9 +201,6 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
     },
   )
 }
-
-/** The refusals of a call with a lease that the caller does not hold. */
-export const LOST = ['NOT_FOUND', 'LEASE_LOST', 'ALREADY_ENDED'] as const
 
 /** Checked before anything is recorded, so that a refusal means that nothing was done. */
 export function mayLease(

@@ -1,6 +1,6 @@
 import type { AuditShape, BackfillShape, JobDetail, OccurrenceShape, Page, SubmitResponse } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { backfill as backfillShape, occurrence as occurrenceShape } from '../../contract/occurrences.ts'
+import { backfill as backfillShape, occurrence as occurrenceShape } from '../../contract/definitions.ts'
 import { type Call, type TestApp, testApp } from '../../testing/http/app.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 

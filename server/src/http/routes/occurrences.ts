@@ -1,5 +1,5 @@
 import { nameParams, page, pageQuery } from '../../contract/common.ts'
-import * as contract from '../../contract/occurrences.ts'
+import * as contract from '../../contract/definitions.ts'
 import { submitResponse } from '../../contract/submit.ts'
 import { refusalError } from '../../services/submission/submit-job.ts'
 import { callerOf } from '../auth/auth.ts'

@@ -10,6 +10,8 @@ import { BATCH_BODY_BYTES_MAX } from '../server/body-limits.ts'
 import { answers, WITH_BODY } from '../server/openapi.ts'
 import { type ApiInstance, listPage, type RouteContext } from './context.ts'
 
+const hookTags = ['hooks']
+
 export function triggerRoutes(app: ApiInstance, { services: { triggers } }: RouteContext): void {
   const tags = ['triggers']
 
@@ -97,8 +99,6 @@ export function triggerRoutes(app: ApiInstance, { services: { triggers } }: Rout
       listPage('trigger-ledger', request.query, (limit, after) => triggers.ledger(request.params.name, limit, after)),
   )
 }
-
-const hookTags = ['hooks']
 
 /** The routes with which operators manage hooks. */
 export function hookRoutes(app: ApiInstance, { services: { hooks } }: RouteContext): void {

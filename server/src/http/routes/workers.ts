@@ -19,6 +19,10 @@ import { type ApiInstance, listPage, type RouteContext } from './context.ts'
 
 const tags = ['workers']
 const params = z.object({ worker_id: uuid })
+/** The built file in the package. */
+const BUILT = new URL('../../agent.mjs', import.meta.url)
+/** The bundler, in a clone of the repository. */
+const BUNDLER = new URL('../../../../scripts/bundle.mjs', import.meta.url)
 
 export function workerRoutes(app: ApiInstance, context: RouteContext): void {
   registrationRoutes(app, context)
@@ -142,11 +146,6 @@ function administrationRoutes(app: ApiInstance, { services: { workers } }: Route
     (request) => workers.revoke(callerOf(request), request.params.worker_id),
   )
 }
-
-/** The built file in the package. */
-const BUILT = new URL('../../agent.mjs', import.meta.url)
-/** The bundler, in a clone of the repository. */
-const BUNDLER = new URL('../../../../scripts/bundle.mjs', import.meta.url)
 
 interface AgentFile {
   text: string

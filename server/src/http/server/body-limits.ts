@@ -2,6 +2,9 @@ import { Transform, type TransformCallback } from 'node:stream'
 import { IchidoError, JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+
 /** The limit of routes that take many jobs, reports, events, triggers or log lines: 1,000 of 16 KiB each. */
 export const BATCH_BODY_BYTES_MAX = 16 * 1024 * 1024
 
@@ -108,9 +111,6 @@ export interface JsonLimits {
   /** Elements of arrays: they take a tenth of that. */
   readonly elementsMax: number
 }
-
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
 
 /**
  * Counts the parts of a large body while it arrives, and refuses it when it has too many: 16 MiB of tiny names blocked

@@ -10,6 +10,15 @@ import type { Metrics } from '../metrics/metrics.ts'
 import { Seats } from '../server/streams.ts'
 import { errorBody, JSON_TYPE } from './errors.ts'
 
+const BODY_WITHIN_MS = 120_000
+/** How long a client may read the answer. */
+const LINGER_MS = 2_000
+const REASONS: Readonly<Record<number, string>> = {
+  400: 'Bad Request',
+  408: 'Request Timeout',
+  431: 'Request Header Fields Too Large',
+}
+
 interface ConnectionLimits {
   deps: Pick<Deps, 'world' | 'meter'>
   settings: Pick<SettingsService, 'get' | 'onChange'>
@@ -109,15 +118,6 @@ function atMostEvery(ms: number, world: Pick<World, 'monotonic'>, act: () => voi
   }
 }
 
-const REASONS: Readonly<Record<number, string>> = {
-  400: 'Bad Request',
-  408: 'Request Timeout',
-  431: 'Request Header Fields Too Large',
-}
-
-/** How long a client may read the answer. */
-const LINGER_MS = 2_000
-
 /** Answers requests that Node's parser refuses, in the form of every other error. */
 export function createClientErrorHandler(world: Pick<World, 'after' | 'uuid'>) {
   return (trouble: Pick<ConnectionError, 'code'>, socket: Socket): void => {
@@ -157,8 +157,6 @@ declare module 'fastify' {
     streams?: true
   }
 }
-
-const BODY_WITHIN_MS = 120_000
 
 /**
  * Limits how long a body may take, also after the answer. Node has one limit for all requests, and an upload may take

@@ -7,6 +7,8 @@ import { clip } from '../../core/json/text.ts'
 import { BadValue, StoreFull, StoreUnavailable } from '../../core/node/store-errors.ts'
 import { BODY_BYTES_MAX } from './body-limits.ts'
 
+const AN_ID = '01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07'
+
 export const JSON_TYPE = 'application/json; charset=utf-8'
 
 /** The status for a key that was used with another request: 409, or the 422 of the IETF draft. */
@@ -158,8 +160,6 @@ function noSuch(error: z.ZodError, params: unknown): IchidoError {
   const what = field.replace(/_id$/, '').replaceAll('_', ' ')
   return new IchidoError('NOT_FOUND', `There is no ${what} ${JSON.stringify(given)}: ids look like ${AN_ID}`, { field })
 }
-
-const AN_ID = '01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07'
 
 /** The paths of all routes that are registered after this call. */
 export function collectPaths(app: FastifyInstance): ReadonlySet<string> {

@@ -2,6 +2,8 @@ import type { IncomingMessage } from 'node:http'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyReply } from 'fastify'
 
+const SANE = /^[\x21-\x7e]{1,128}$/
+
 /** The offered media type that the client prefers (RFC 9110, 12.5.1), or the first one. */
 export function preferredType<T extends string>(accept: string | undefined, offered: readonly [T, ...T[]]): T {
   const asked = (accept ?? '')
@@ -45,8 +47,6 @@ export function attachment(name: string): string {
   )
   return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`
 }
-
-const SANE = /^[\x21-\x7e]{1,128}$/
 
 /** The caller's id if it is safe to log and echo, else a new one. */
 export function requestId({ headers }: Pick<IncomingMessage, 'headers'>, world: Pick<World, 'uuid'>): string {

@@ -12,8 +12,7 @@ import * as store from '../../store/schedules/definitions.ts'
 import { readClock } from '../../store/system/leadership.ts'
 import { iso, isoOrNull, notFound, renderPage } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { priorityProblem } from '../limits/maximum.ts'
-import type { UserNames } from '../limits/user-names.ts'
+import { priorityProblem, type UserNames } from '../limits/maximum.ts'
 import { payloadText, policyOf } from '../submission/submit-job.ts'
 
 /** The part of a definition that goes into a job that is submitted under its name. */

@@ -1,5 +1,5 @@
 import { type BackfillShape, IchidoError, type OccurrenceShape, type Page } from '@ichido/sdk/protocol'
-import { BACKFILL_TICKS_MAX } from '../../contract/occurrences.ts'
+import { BACKFILL_TICKS_MAX } from '../../contract/definitions.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { DEFAULT_QUEUE } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'

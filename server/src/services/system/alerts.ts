@@ -7,6 +7,9 @@ import type { Store } from '../../store/port.ts'
 import { type Alert, type AlertFilter, countOpenAlerts, listAlerts } from '../../store/system/alerts.ts'
 import { iso, isoOrNull } from '../answers.ts'
 
+/** The maximum of ended periods that are not recorded yet. */
+const ENDED_MAX = 100
+
 /**
  * Reads the alerts, which the leader opens and closes. A full store cannot store an alert, so the alert of a full disk comes
  * from the memory of this node. The leader stores it when there is room.
@@ -60,9 +63,6 @@ interface FullDisksOptions {
   blobs?: Blobs | undefined
   logArchive?: LogArchive | undefined
 }
-
-/** The maximum of ended periods that are not recorded yet. */
-const ENDED_MAX = 100
 
 /**
  * Knows which disks are full. A write that fails for lack of room begins such a period. A later successful write does not

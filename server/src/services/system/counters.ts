@@ -9,6 +9,8 @@ import { sharedRead, within } from '../wait.ts'
 import type { Meter } from './meter.ts'
 import type { Settings } from './settings.ts'
 
+const FAILED: ReadonlySet<string> = new Set(['FAILED', 'TIMED_OUT'])
+
 /**
  * Counts the repeats, conflicts and late writes of each job. The counts are kept in memory and written in batches, so that
  * many repeats do not cause many writes.
@@ -180,8 +182,6 @@ export function createMinuteCounts({ world, store }: { world: World; store: Stor
     },
   }
 }
-
-const FAILED: ReadonlySet<string> = new Set(['FAILED', 'TIMED_OUT'])
 
 /** A meter that also counts by the minute. Its methods are called after the commit. */
 export function countingByMinute(meter: Meter, counts: Pick<MinuteCounts, 'add'>): Meter {

@@ -6,6 +6,13 @@ import { LONGER_LEASE } from '../../../services/runs/finish-by-job.ts'
 
 /** The requests and answers of S1. Other fields are ignored. */
 
+const POSITIONS = /^\s*ATOMIC_POSITIONS\b/i
+/** The beginning of the next card or namelist. */
+const NEXT =
+  /^\s*(&|\/|(ATOMIC_SPECIES|ATOMIC_POSITIONS|ATOMIC_VELOCITIES|ATOMIC_FORCES|K_POINTS|ADDITIONAL_K_POINTS|CELL_PARAMETERS|CONSTRAINTS|OCCUPATIONS|SOLVENTS|HUBBARD)\b)/i
+/** A symbol and three coordinates. */
+const WORDS_OF_ATOM = 4
+
 /** The queue and the kind of S1's jobs, and the definition that may set their policy. */
 export const ZPE = 'zpe'
 
@@ -153,13 +160,6 @@ function detailOf(job: JobDetail, status: ZpeStatus): string | null {
   }
   return errorText(run.error)
 }
-
-const POSITIONS = /^\s*ATOMIC_POSITIONS\b/i
-/** The beginning of the next card or namelist. */
-const NEXT =
-  /^\s*(&|\/|(ATOMIC_SPECIES|ATOMIC_POSITIONS|ATOMIC_VELOCITIES|ATOMIC_FORCES|K_POINTS|ADDITIONAL_K_POINTS|CELL_PARAMETERS|CONSTRAINTS|OCCUPATIONS|SOLVENTS|HUBBARD)\b)/i
-/** A symbol and three coordinates. */
-const WORDS_OF_ATOM = 4
 
 /**
  * The number of atoms in an input of pw.x: the lines of its card ATOMIC_POSITIONS with a symbol and three coordinates.
