@@ -1,6 +1,6 @@
 import { IchidoError, type Page } from '@ichido/sdk/protocol'
 import { isUuid } from '../contract/common.ts'
-import { type Caller, visibleUser } from '../core/limits/roles.ts'
+import { type Ability, type Caller, can, visibleUser } from '../core/limits/roles.ts'
 
 let lastMs = Number.NaN
 let lastIso = ''
@@ -32,6 +32,10 @@ export function notFound(what: string, id: string): IchidoError {
 /** A text that is not an id names nothing. PostgreSQL would fail on it instead of finding nothing. */
 export function requireId(what: string, id: string): void {
   if (!isUuid(id)) throw notFound(what, id)
+}
+
+export function requireAbility(caller: Caller, ability: Ability): void {
+  if (!can(caller, ability)) throw new IchidoError('FORBIDDEN')
 }
 
 /** The filter of a list, limited to what the caller may see; null: nothing. */

@@ -2,7 +2,7 @@ import type { World } from '@ichido/sdk/world'
 import type { Caller } from '../../core/limits/roles.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import type { Deps } from '../../services/deps.ts'
-import { maximumReached } from '../../services/limits/maximum.ts'
+import { maximumReached, setBounded } from '../../services/limits/maximum.ts'
 import type { WorkerIdentity } from '../../services/workers/workers.ts'
 
 /** A bucket holds the requests of this many seconds, so that a burst passes. */
@@ -63,12 +63,8 @@ export class RequestRates {
   }
 
   #fill(name: string, left: number, atMs: number): Bucket {
-    if (this.#buckets.size >= BUCKETS_MAX) {
-      const [oldest] = this.#buckets.keys()
-      if (oldest !== undefined) this.#buckets.delete(oldest)
-    }
     const bucket = { left, atMs }
-    this.#buckets.set(name, bucket)
+    setBounded(this.#buckets, BUCKETS_MAX, name, bucket)
     return bucket
   }
 
@@ -107,11 +103,7 @@ export class FailureLimit {
     }
     // Inserted again, so that the map is ordered by the ends of the windows.
     this.#windows.delete(address)
-    if (this.#windows.size >= ADDRESSES_MAX) {
-      const [oldest] = this.#windows.keys()
-      if (oldest !== undefined) this.#windows.delete(oldest)
-    }
-    this.#windows.set(address, { failures: 1, endsMs: nowMs + WINDOW_MS })
+    setBounded(this.#windows, ADDRESSES_MAX, address, { failures: 1, endsMs: nowMs + WINDOW_MS })
     return null
   }
 }

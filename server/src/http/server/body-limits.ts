@@ -1,6 +1,7 @@
 import { Transform, type TransformCallback } from 'node:stream'
 import { IchidoError, JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
+import { setBounded } from '../../services/limits/maximum.ts'
 
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
@@ -90,11 +91,7 @@ export class BodyBudget {
 
   #pay(sender: string, ms: number, nowMs: number): void {
     this.#paidUntilMs.delete(sender)
-    if (this.#paidUntilMs.size >= SENDERS_MAX) {
-      const [oldest] = this.#paidUntilMs.keys()
-      if (oldest !== undefined) this.#paidUntilMs.delete(oldest)
-    }
-    this.#paidUntilMs.set(sender, nowMs + ms)
+    setBounded(this.#paidUntilMs, SENDERS_MAX, sender, nowMs + ms)
   }
 
   #change(sender: string, bytes: number): void {

@@ -1,10 +1,10 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { type AuditShape, IchidoError, type Page, type TokenShape } from '@ichido/sdk/protocol'
+import type { AuditShape, Page, TokenShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
-import { type Caller, can, type Role } from '../../core/limits/roles.ts'
+import type { Caller, Role } from '../../core/limits/roles.ts'
 import * as store from '../../store/access/access.ts'
 import { type AuditEntry, type AuditFilter, listAudit } from '../../store/access/audit.ts'
-import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
+import { iso, isoOrNull, notFound, renderPage, requireAbility, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import { freshRead } from '../wait.ts'
 
@@ -49,10 +49,6 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
   let seenOpen = false
   const readRequired = freshRead(() => db.read(store.readAuthRequired()))
 
-  function administer(caller: Caller): void {
-    if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
-  }
-
   const by = (caller: Caller) => ({ id: world.uuid(), actor: caller.userId })
 
   return {
@@ -84,7 +80,7 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
     },
 
     async createToken(caller, { userId, role, name, ttlSeconds }) {
-      administer(caller)
+      requireAbility(caller, 'administer')
       const token = `ichido_${world.secret(SECRET_BYTES)}`
       const tokenId = world.uuid()
       const ttlMs = ttlSeconds === null ? null : Math.round(ttlSeconds * 1000)
@@ -95,12 +91,12 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
     },
 
     async listTokens(caller) {
-      administer(caller)
+      requireAbility(caller, 'administer')
       return (await db.read(store.listTokens())).map(renderToken)
     },
 
     async revokeToken(caller, tokenId) {
-      administer(caller)
+      requireAbility(caller, 'administer')
       requireId('token', tokenId)
       const found = await db.write(store.revokeToken(tokenId, by(caller)))
       trusted.forgetAll()
@@ -167,7 +163,7 @@ export interface AuditService {
 export function createAuditService({ store }: Deps): AuditService {
   return {
     async list(caller, filter, limit, cursor) {
-      if (!can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'operate')
       return renderPage(await store.read(listAudit(filter, limit, cursor)), renderEntry)
     },
   }

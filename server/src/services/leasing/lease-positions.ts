@@ -1,6 +1,7 @@
 import type { KindRotation, Leased, LeaseItem, Position, Positions } from '../../store/leasing/lease-runs.ts'
 import { placeName } from '../../store/leasing/leased.ts'
 import type { Deps } from '../deps.ts'
+import { setBounded } from '../limits/maximum.ts'
 
 /** A queue with fewer leased runs has few dead index entries. */
 const PAST_RUNS = 10_000
@@ -100,10 +101,7 @@ export class KindRotations {
   keep(moved: KindRotation): void {
     for (const [queue, last] of moved) {
       this.#places.delete(queue)
-      if (last === null) continue
-      const [oldest] = this.#places.keys()
-      if (this.#places.size >= ROTATIONS_MAX && oldest !== undefined) this.#places.delete(oldest)
-      this.#places.set(queue, last)
+      if (last !== null) setBounded(this.#places, ROTATIONS_MAX, queue, last)
     }
   }
 }

@@ -1,6 +1,6 @@
 import { countWorkerLeases } from '../../store/leasing/find-leases.ts'
 import type { Deps } from '../deps.ts'
-import { maximumReached } from '../limits/maximum.ts'
+import { maximumReached, setBounded } from '../limits/maximum.ts'
 
 const setting = 'leases_per_worker_max'
 /**
@@ -82,12 +82,8 @@ export class LeaseRoom {
   #holdingOf(workerId: string): Holding {
     const known = this.#holdings.get(workerId)
     if (known !== undefined) return known
-    if (this.#holdings.size >= WORKERS_MAX) {
-      const [oldest] = this.#holdings.keys()
-      if (oldest !== undefined) this.#holdings.delete(oldest)
-    }
     const holding = { counted: 0, leasedBefore: 0, leased: 0, asked: 0, counting: null }
-    this.#holdings.set(workerId, holding)
+    setBounded(this.#holdings, WORKERS_MAX, workerId, holding)
     return holding
   }
 

@@ -44,6 +44,13 @@ function maximumText(setting: SettingName, says: string, advice: string): string
   return `${says}; ${advice}, or have an admin raise the setting ${setting}`
 }
 
+/** Adds an entry to a map. If the map is full, its oldest entry is dropped. */
+export function setBounded<Key, Value>(map: Map<Key, Value>, max: number, key: Key, value: Value): void {
+  const [oldest] = map.keys()
+  if (map.size >= max && oldest !== undefined) map.delete(oldest)
+  map.set(key, value)
+}
+
 /** Throws the refusal if the caller has the maximum of running redrives and backfills. */
 export async function beginOperation<T>(deps: Deps, id: string, { userId }: Caller, begin: Command<T>): Promise<T> {
   const setting = 'operations_per_user_max'

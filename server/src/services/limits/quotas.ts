@@ -1,8 +1,8 @@
 import { IchidoError, type Page, type QuotaShape, type UserShape } from '@ichido/sdk/protocol'
 import { MICROS, type Quota, toMicros } from '../../core/limits/quota.ts'
-import { type Caller, can, mayRead } from '../../core/limits/roles.ts'
+import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { clearQuota, findQuota, listUsers, type QuotaUse, setQuota } from '../../store/limits/quotas.ts'
-import { isoOrNull, renderPage } from '../answers.ts'
+import { isoOrNull, renderPage, requireAbility } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 
 /** The limits of users without own limits. */
@@ -37,14 +37,14 @@ export function createQuotaService({ world, store }: Deps): QuotaService {
       return read(userId)
     },
     async listUsers(caller, limit, cursor) {
-      if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'readAll')
       return renderPage(await store.read(listUsers(limit, cursor)), (user) => ({
         ...renderQuota(user),
         created_at: isoOrNull(user.createdAtMs),
       }))
     },
     async put(caller, userId, limits) {
-      if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'administer')
       const quota: Quota = {
         maxConcurrent: limits.max_concurrent,
         costLimitMicros: limits.cost_limit === null ? null : toMicros(limits.cost_limit),
@@ -55,7 +55,7 @@ export function createQuotaService({ world, store }: Deps): QuotaService {
       return read(userId)
     },
     async clear(caller, userId) {
-      if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'administer')
       if (userId === DEFAULT_QUOTA_USER) {
         const unlimited: Quota = { maxConcurrent: null, costLimitMicros: null, period: 'month' }
         await store.write(setQuota(userId, unlimited, by(caller)))

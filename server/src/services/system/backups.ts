@@ -1,6 +1,7 @@
 import { type BackupShape, IchidoError } from '@ichido/sdk/protocol'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import type { Caller } from '../../core/limits/roles.ts'
 import { recordBackup } from '../../store/system/backups.ts'
+import { requireAbility } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 
 export interface BackupService {
@@ -35,7 +36,7 @@ export function createBackupService({ world, store, settings, backups }: BackupD
 
   return {
     async create(caller) {
-      if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'administer')
       const made = await make()
       await store.write(recordBackup(made.name, { id: world.uuid(), actor: caller.userId }))
       return made

@@ -2,7 +2,7 @@ import { IchidoError, type SettingShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { Bus } from '../../bus/port.ts'
 import { nearest } from '../../core/json/text.ts'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import type { Caller } from '../../core/limits/roles.ts'
 import {
   type FixedSettings,
   isSettingName,
@@ -14,7 +14,7 @@ import {
 } from '../../core/limits/settings.ts'
 import type { Store } from '../../store/port.ts'
 import { changeSetting, findSettings, type StoredSetting } from '../../store/system/settings.ts'
-import { isoOrNull } from '../answers.ts'
+import { isoOrNull, requireAbility } from '../answers.ts'
 
 /** The values in force on this node. Read them whenever they are needed, so that a change needs no restart. */
 export interface Settings {
@@ -81,7 +81,7 @@ export function createSettingsService(
     list,
     show,
     async put(caller, name, value) {
-      administer(caller)
+      requireAbility(caller, 'administer')
       const setting = known(name)
       const problem = settingProblem(setting, value)
       if (problem === null) return change(caller, setting, value)
@@ -89,7 +89,7 @@ export function createSettingsService(
       throw new IchidoError('INVALID_PAYLOAD', `${name} ${problem}`, { field: 'value', name, min, max })
     },
     async reset(caller, name) {
-      administer(caller)
+      requireAbility(caller, 'administer')
       return change(caller, known(name), null)
     },
   }
@@ -97,10 +97,6 @@ export function createSettingsService(
 
 /** The defaults, for code without a node. */
 export const defaultSettings: Settings = { get: (name) => SETTINGS[name].default }
-
-function administer(caller: Caller): void {
-  if (!can(caller, 'administer')) throw new IchidoError('FORBIDDEN')
-}
 
 function known(name: string): SettingName {
   if (isSettingName(name)) return name

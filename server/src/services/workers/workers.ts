@@ -9,11 +9,11 @@ import {
   type WorkerShape,
 } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
-import { type Caller, can } from '../../core/limits/roles.ts'
+import type { Caller } from '../../core/limits/roles.ts'
 import * as store from '../../store/workers/workers.ts'
 import { createEnrollToken, type RegisterOutcome, registerWorker, type Sign } from '../../store/workers/workers.ts'
 import { hashToken, sameHash, TrustedTokens } from '../access/access.ts'
-import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
+import { iso, isoOrNull, notFound, renderPage, requireAbility, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
 
@@ -111,7 +111,7 @@ export function createWorkerService(deps: Deps, recentPolls: RecentPolls): Worke
 function registration({ world, store: db }: Deps): Pick<WorkerService, 'enroll' | 'register'> {
   return {
     async enroll(caller, enrollment) {
-      if (!can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'operate')
       const { label = null, queues = null, ttlSeconds = DEFAULT_ENROLL_TTL_SECONDS, workerId = null } = enrollment
       if (workerId !== null) requireId('worker', workerId)
       const token = `${ENROLL_TOKEN_PREFIX}${world.secret(SECRET_BYTES)}`
@@ -185,7 +185,7 @@ type Administration = Pick<WorkerService, 'get' | 'list' | 'revoke' | 'counts'>
 function administration({ world, store: db, bus }: Deps, trusted: Trusted, recentPolls: RecentPolls): Administration {
   return {
     async get(caller, workerId) {
-      if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'readAll')
       requireId('worker', workerId)
       const found = await db.read(store.findWorker(workerId))
       if (found === null) throw notFound('worker', workerId)
@@ -193,12 +193,12 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted, recen
     },
 
     async list(caller, limit, cursor) {
-      if (!can(caller, 'readAll')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'readAll')
       return renderPage(await db.read(store.listWorkers(limit, cursor)), renderWorker)
     },
 
     async revoke(caller, workerId) {
-      if (!can(caller, 'operate')) throw new IchidoError('FORBIDDEN')
+      requireAbility(caller, 'operate')
       requireId('worker', workerId)
       const outcome = await db.write(store.revokeWorker(workerId, caller.userId, world.uuid()))
       trusted.forgetAll()
