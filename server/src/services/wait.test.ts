@@ -152,7 +152,7 @@ test('it always ends its subscriptions', async () => {
   expect(count()).toBe(0)
 })
 
-/** Each reading looks when it begins, and answers when it is told to. */
+/** Each read looks when it begins, and answers when the test tells it to. */
 function slow() {
   let value = 0
   const answers: (() => void)[] = []

@@ -195,7 +195,7 @@ describe.each(ENGINES)('roles on %s', (engine) => {
     for (const [method, path, body] of stranger) {
       expect(code(await http.call(method, path, { token: other, body }))).toBe('NOT_FOUND')
     }
-    // Not even its own job can take another's reservation.
+    // Its own job cannot take another user's reservation either.
     const own = { job_id: (theirs.body as SubmitResponse).job_id }
     const taken = await http.call('POST', `/v1/reservations/${reserved.reservation_id}/consume`, {
       token: other,

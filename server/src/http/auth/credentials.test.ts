@@ -54,7 +54,7 @@ describe('a server with tokens', () => {
   let port: number
   let token: string
   const logged: string[] = []
-  /** Requests that the framework saw; the others took the short way of `POST /v1/jobs`. */
+  /** Requests that the framework saw; the fast route served the others. */
   let framework = 0
   beforeAll(async () => {
     const logger = pino({ level: 'trace' }, { write: (line: string) => void logged.push(line) })
@@ -89,7 +89,7 @@ describe('a server with tokens', () => {
     expect(await get(`/v1/jobs/${run.jobId}`, headers)).toMatchObject({ status: 401 })
   })
 
-  /** Over a connection, with the request line as it is given. */
+  /** Sends a raw request line over a connection. */
   function send(method: string, path: string, headers: Record<string, string>, body = ''): Promise<string> {
     return new Promise((resolve, reject) => {
       const sent = request({ port, method, path, headers: { ...headers, 'content-length': body.length } }, (answer) => {
@@ -137,7 +137,7 @@ describe('a server with tokens', () => {
       answers.push(await send('GET', '/v1/jobs', as(secret)))
       answers.push(await send('POST', '/api/cloud/nothing', as(secret)))
     }
-    // A proxy may pass the request line on in absolute form, with what the client had in its URL.
+    // A proxy may send the request line in absolute form, with the credentials of the client's URL.
     for (const path of ['/v1/jobs', '/nothing', '/api/cloud/nothing', '/%ff']) {
       answers.push(await send('GET', `https://ci:${secret}@localhost:${port}${path}`, {}))
     }

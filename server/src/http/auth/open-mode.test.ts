@@ -94,7 +94,7 @@ test('HTTP/1.0 means a proxy', () => {
   expect(refusal({}, '1.0')).toContain('HTTP/1.0')
 })
 
-/** The first as it is in `npm test`, and the real one beside it in `npm run test:full`. */
+/** `npm test` uses the first, and `npm run test:full` also the real one. */
 const PROXIES = full ? { 'a bare proxy': startBareProxy, nginx: startNginx } : { 'a bare proxy': startBareProxy }
 
 describe.each(Object.entries(PROXIES))('behind %s that adds no header', (_, startProxy) => {
@@ -169,7 +169,7 @@ describe('two nodes on PostgreSQL', () => {
   let url: string
   beforeAll(async () => {
     database = await freshDatabase()
-    // What a node knew a moment ago it would know for ever.
+    // A node that caches open mode would cache it for ever.
     const deps = { world: { ...realWorld, monotonic: () => 0 } }
     for (let i = 0; i < 2; i++) {
       const opened = { store: await openNode(database.url), remove: async () => {} }
@@ -193,7 +193,7 @@ describe('two nodes on PostgreSQL', () => {
       headers: { 'content-type': 'application/json', ...(authorization === undefined ? {} : { authorization }) },
     })
 
-  /** After a few of them failures are answered with 429. */
+  /** After a few failures the answer is 429. */
   const REFUSED = expect.stringMatching(/^(UNAUTHENTICATED|RATE_LIMITED)$/)
 
   test('a request with credentials is never served in open mode', async () => {

@@ -107,7 +107,7 @@ describe('over HTTP', () => {
   test('the fast route shares the bucket, and a refusal makes no job', async () => {
     const token = await http.token('amy', 'submitter')
     const url = await http.app.listen({ host: '127.0.0.1', port: 0 })
-    // What the framework has to see first, and what need not go through it.
+    // A request for the framework, and one for the fast route.
     const submit = (body: string) =>
       fetch(`${url}/v1/jobs`, {
         method: 'POST',

@@ -6,7 +6,7 @@ import { root } from '../../../../scripts/boot/fetch-packages.mjs'
 import { SETTINGS, type SettingName } from '../../core/limits/settings.ts'
 import { createMetrics } from './metrics.ts'
 
-/** What operators are told to look at is there under that name. */
+/** Every documented metric exists under its name. */
 
 interface Rule {
   alert: string

@@ -18,7 +18,7 @@ describe.each(ENGINES)('%s', (engine) => {
     return line === undefined ? undefined : Number(line.slice(series.length + 1))
   }
 
-  /** What is read off the store may be kept for up to five seconds where reading it took long, as on a busy machine. */
+  /** Slow counts are cached for up to five seconds, as on a busy machine. */
   const shown = <T>(read: () => Promise<T>) => expect.poll(read, { timeout: 20_000 })
 
   const submit = (input: object = {}) =>
@@ -73,7 +73,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await shown(async () => [await paused(), await limit()]).toEqual([0, undefined])
     await http.call('PUT', '/v1/queues/held', { body: { paused: true, max_concurrent: 3 } })
     await shown(async () => [await paused(), await limit()]).toEqual([1, 3])
-    // They are due all the same: who alerts on them looks at the pause, too.
+    // Runs of a paused queue are due, too. An alert on them must look at the pause.
     await shown(() => metric('ichido_queue_ready{queue="held"}')).toBe(1)
     await http.call('PUT', '/v1/queues/held', { body: { paused: false, max_concurrent: null } })
     await shown(async () => [await paused(), await limit()]).toEqual([0, undefined])
@@ -104,7 +104,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await deadLetters.replace(LOCAL_ADMIN, parked?.job_id ?? '', 2, 'again')
     expect(await metric('ichido_retries_total{by="person"}')).toBe(2)
     await shown(found).toEqual([1, 1, 0])
-    // Nobody leads here, so that it goes on running.
+    // There is no leader here, so the redrive keeps running.
     const choice = { jobIds: null, filter: { ...EVERY_DEAD_LETTER, queue: 'other' } }
     await redrives.begin(LOCAL_ADMIN, choice, null)
     await shown(found).toEqual([1, 1, 1])

@@ -37,7 +37,7 @@ async function listen({ app }: TestApp): Promise<string> {
   return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`
 }
 
-/** Whatever the browser complains about (errors, what its policy blocks) ends up in `complaints`. */
+/** Errors and blocked requests of the browser end up in `complaints`. */
 async function newPage(options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {
   const made = await browser.newPage({ reducedMotion: 'reduce', ...options })
   complaints = []
@@ -142,7 +142,7 @@ test('details show payload, key and runs as text, and the job is cancelled there
   expect(await panel.locator('img').count()).toBe(0)
   expect(await panel.locator('#detail-runs tr').count()).toBe(1)
   expect(new URL(page.url()).hash).toBe(`#${id}`)
-  // The address of the job: whoever is sent it sees the job at once.
+  // The URL of the job opens the job at once.
   const other = await browser.newPage()
   await other.goto(`${url}/#${id}`)
   await other
@@ -249,7 +249,7 @@ test('a hidden tab sends no requests', async () => {
   await expect.poll(() => asked).toBeGreaterThan(0)
   await setHidden(true)
   await page.locator('#live', { hasText: 'Paused' }).waitFor()
-  // Requests are told of in their order: after this one nothing of before is still to come.
+  // Requests are reported in order, so no earlier one follows this one.
   await page.evaluate(() => fetch('healthz').then((answer) => answer.text()))
   asked = 0
   await page.clock.runFor(30_000)
@@ -342,7 +342,7 @@ describe('accessibility', () => {
     expect(faint).toEqual([])
   })
 
-  /** Letters further apart stand for the wider fonts of other systems. */
+  /** Wider letter spacing stands for the wider fonts of other systems. */
   test.each(['0', '0.12em'])('on a phone nothing is wider than the screen, letters %s apart', async (space) => {
     await page.close()
     page = await newPage({ viewport: { width: 390, height: 844 } })
@@ -357,7 +357,7 @@ describe('accessibility', () => {
     }, space)
     await pill(id, 'Succeeded').waitFor()
     const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
-    /** The list hides what is too wide for it. */
+    /** The list hides overflowing content. */
     const beyond = (table: string) =>
       page
         .locator(table)

@@ -10,7 +10,7 @@ const key = (value: string): Call => ({ body: { kind: 'work' }, headers: { 'idem
 const job = (fields: object): Call => ({ body: { kind: 'work', ...fields } })
 const raw = (body: string | Buffer): Call => ({ body })
 
-/** What is sent to POST /v1/jobs, the words that the refusal must have, and the field that it must name. */
+/** The body of POST /v1/jobs, the words of the refusal, and the field that it names. */
 const REFUSED: Record<string, [Call, number, string | RegExp, string?]> = {
   'an empty key': [key(''), 400, 'Idempotency-Key must not be empty'],
   'an empty quoted key': [key('""'), 400, 'Idempotency-Key must not be empty'],
@@ -177,7 +177,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     return lists.map(({ body }) => body)
   }
 
-  /** A clear refusal that says nothing of the inside, and a server that goes on. */
+  /** The refusal is clear and reveals nothing internal, and the server stays up. */
   function expectRefusal({ status, headers, body, text }: Answer, expected: number): ErrorBody['error'] {
     expect({ status, text }).toMatchObject({ status: expected })
     const { error } = body as ErrorBody
@@ -203,7 +203,7 @@ describe.each(ENGINES)('bad input on %s', (engine) => {
     ['/v1/nothing', 404, 'There is no POST /v1/nothing'],
     ['/healthz', 405, /^POST is not allowed for this path/],
   ])('%s: a large body on a public route is not read', async (path, status, words) => {
-    // Not JSON: whoever read it would say so.
+    // Not JSON, so a server that parsed it would say so.
     const { message } = expectRefusal(await http.call('POST', path, raw('x'.repeat(65_537))), status)
     if (typeof words === 'string') expect(message).toBe(words)
     else expect(message).toMatch(words)

@@ -18,7 +18,7 @@ let proxy: TcpProxy
 let client: Client
 let folder: string
 let close: () => Promise<void>
-/** Bytes that went towards the server. */
+/** Bytes that were sent to the server. */
 let up: number
 beforeAll(async () => {
   const place = await testBlobs()
@@ -26,7 +26,7 @@ beforeAll(async () => {
   http = await testApp('sqlite', { deps: { blobs: place.blobs } })
   const through = await TcpProxy.before(await http.app.listen({ host: '127.0.0.1', port: 0 }))
   proxy = through.proxy
-  // What it waits between tries is shorter; how long a try may take is not, on a machine that is busy.
+  // The pauses between tries are shorter. The timeout of a try is not, for busy machines.
   const after = (ms: number, callback: () => void) => platformTimers.after(ms < MINUTE_MS ? ms / 100 : ms, callback)
   const world = { after }
   client = new Client(httpTransport({ url: through.url, world }))
@@ -42,7 +42,7 @@ beforeEach(() => {
   cutAt(Number.POSITIVE_INFINITY)
 })
 
-/** Cuts the connection once, when so many bytes have gone up; or `down`, when the server answers after that. */
+/** Cuts the connection once after this many bytes; with `down`, when the server answers after that. */
 function cutAt(bytes: number, direction: 'up' | 'down' = 'up'): void {
   let cut = false
   proxy.rule = (chunk) => {
@@ -65,7 +65,7 @@ test('an upload that breaks in a part continues within it', async () => {
   const onProgress = ({ sentBytes }: UploadProgress) => void told.push(sentBytes)
   const sent = await upload({ onProgress }, await openAsBlob(path))
   expect(sent).toMatchObject({ state: 'ready', sha256: sha256Of(bytes) })
-  // What was on its way in the connection that broke is all that was sent twice, and no part was begun anew.
+  // Only the bytes in the broken connection were sent twice, and no part started again.
   expect(up).toBeLessThan(BYTES + 1024 * 1024)
   expect(told[0]).toBe(PART)
   expect(told.at(-1)).toBe(BYTES)

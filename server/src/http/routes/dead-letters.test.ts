@@ -231,7 +231,7 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
   })
 
   describe('a redrive', () => {
-    /** Lets the leader work until the redrive is at an end. */
+    /** Runs the leader until the redrive has ended. */
     async function finished(redriveId: string): Promise<RedriveShape> {
       const { store } = http.services.deps
       const tick = redriver(store, await lead(store))

@@ -48,7 +48,7 @@ describe.each(ENGINES)('%s', (engine) => {
       'SELECT scheduled_for, skipped_until, outcome, reason FROM ichido.occurrences WHERE definition_id = $1 ORDER BY 1',
       definition_id,
     )
-  /** As if nobody had looked at it for a while. */
+  /** As if no leader had processed it for a while. */
   const overdue = async ({ name, next_tick_at }: DefinitionShape, byMs: number) => {
     const dueAt = Date.parse(next_tick_at ?? '') - byMs
     await sql(

@@ -31,7 +31,7 @@ import { sql, testStore, unique, until } from '../../testing/store/store.ts'
 
 const { open } = streamClients()
 
-/** What happens after a page was read and before whoever asked for it hears of it. */
+/** A hook between the read of a page and its answer. */
 let meanwhile: (() => Promise<unknown>) | null = null
 let pagesRead = 0
 let away = false
@@ -67,7 +67,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
 
   const follow = (jobId: string, query = '', headers: Record<string, string> = {}) =>
     open(url + pathOf(jobId, query), headers)
-  /** Once it has nothing to read any more: for who comes, and then for what came in before the feed was there. */
+  /** When the feed is idle: after the first read, and the read for events before the feed began. */
   async function followed(run: Publishing): Promise<SseClient> {
     const first = pagesRead
     const client = await follow(run.jobId)
@@ -126,7 +126,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
       ['?last_seq=30', {}, [6, 7, 8]],
       ['?last_seq=11', {}, [7, 8]],
       ['?last_seq=0', {}, upTo(8)],
-      // Lifecycle events that the follower saw last, where no worker's event has the number.
+      // The reader saw lifecycle events last, and no event of a worker has this number.
       ['?last_seq=1', {}, upTo(8).slice(1)],
       ['?last_seq=2', {}, upTo(8).slice(2)],
     ] as const) {
@@ -223,7 +223,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     await other.progress(3)
     await run.progress(2)
     await run.succeed()
-    // Another transaction on the same server may have held up what came before.
+    // Another transaction on the server may delay earlier events.
     const own = () => live.frames.filter(({ data }) => (data as { job_id: string }).job_id === run.jobId)
     await until('its events', async () => own().length >= 5)
     expect(own().map(({ data }) => data)).toMatchObject(upTo(5).map((cursor) => ({ kind, cursor })))
@@ -268,7 +268,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
 
   test('are read once for several wake-ups', async () => {
     pace.pollMs = HOUR_MS
-    // Of what another node stores this one hears nothing by itself.
+    // This node gets no wake-up for events of another node.
     const run = await beginPublishing(createServices({ ...http.services.deps, bus: new EmbeddedBus() }))
     const client = await followed(run)
     const before = pagesRead
@@ -280,7 +280,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     wake(3)
     wake(2)
     expect(pagesRead - before).toBe(1)
-    // What nobody has stored is looked for, and not again and again.
+    // A wake-up without an event causes one read, not many.
     wake(99)
     await until('a look', async () => pagesRead - before === 2)
     await run.succeed()
@@ -331,7 +331,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     await expect(fetch(url + pathOf(run.jobId), { headers, signal: gone.signal })).rejects.toThrow()
     http.app.server.off('request', listen)
     await opened.promise
-    // It would be there for as long as the job goes on.
+    // A leaked feed would stay as long as the job runs.
     expect((await http.call('GET', pathOf(run.jobId))).status).toBe(200)
     await until('nobody', async () => (await metric(http, CURRENT)) + (await metric(http, BEHIND)) === 0)
   })

@@ -4,7 +4,7 @@ import type { Role } from '../../core/limits/roles.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import { type Call, type TestApp, testApp } from '../../testing/http/app.ts'
 
-/** `POST /v1/jobs` has a way around the framework. Whichever way a request takes, its answer is the same. */
+/** The fast route serves `POST /v1/jobs` without the framework. Both give the same answers. */
 
 let plane: TestApp
 let port: number
@@ -55,7 +55,7 @@ function over(path: string, call: Call & { pieces?: number }): Promise<Seen> {
   })
 }
 
-/** What differs from one request to the next, whoever answers it. */
+/** Headers that differ between requests. */
 function plain(headers: IncomingHttpHeaders | Record<string, unknown>): Record<string, unknown> {
   const { date, connection, 'keep-alive': _, 'x-request-id': id, 'transfer-encoding': __, ...rest } = headers
   return { ...rest, 'x-request-id': typeof id }

@@ -16,7 +16,7 @@ import { type Answer, type Call, type TestApp, testApp } from '../../testing/htt
 import { ENGINES } from '../../testing/services/services.ts'
 import { unique } from '../../testing/store/store.ts'
 
-/** A sender of Standard Webhooks, as its specification has it. */
+/** A sender of Standard Webhooks, by its specification. */
 function standard(secret: string, id: string, body: string, atMs = Date.now()): Call {
   const timestamp = String(Math.floor(atMs / 1000))
   const key = Buffer.from(secret.replace('whsec_', ''), 'base64')

@@ -6,7 +6,7 @@ import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-ca
 import { ENGINES } from '../../testing/services/services.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 
-/** What comes too late, from the wrong hand or about another state of things is refused, and changes nothing. */
+/** A report that is late, of another worker or about another state is refused, and changes nothing. */
 describe.each(ENGINES)('%s', (engine) => {
   let http: TestApp
   let first: WorkerCalls

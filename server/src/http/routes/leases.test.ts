@@ -223,7 +223,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(known).toEqual([...before, held.lease_id])
     expect(await cancels({ known, wait_seconds: 0 })).toEqual([])
 
-    // The leader takes the lease of a run whose time is up, and ends the run a little later.
+    // The leader ends the lease of a run after its timeout, and the run a little later.
     await sql(http.services.deps.store, 'UPDATE ichido.runs SET lease_id = NULL WHERE lease_id = $1', held.lease_id)
     expect(await cancels({ known: before, wait_seconds: 0 })).toEqual([])
     for (const [body, message] of [

@@ -31,7 +31,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
 
   const ids = async (path: string) => (await read<JobShape>(path)).data.map(({ job_id }) => job_id)
 
-  /** Every page, one after the other; `between` happens after each. */
+  /** Reads all pages; `between` runs after each. */
   async function walk(path: string, between: () => Promise<unknown> = async () => {}): Promise<string[]> {
     const found: string[] = []
     let cursor: string | null = ''

@@ -19,7 +19,7 @@ const HEARTBEAT_MS = 15_000
 const LIFETIME_MS = 15 * 60_000
 const POLL_MS = 1_000
 
-/** Timers of these lengths go off when the test says so; all others as ever. */
+/** The test fires timers of these lengths. All others run normally. */
 let turned: Record<number, number> = {}
 const world: World = { ...realWorld, after: (ms, callback) => realWorld.after(turned[ms] ?? ms, callback) }
 

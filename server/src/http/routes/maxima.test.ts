@@ -69,9 +69,9 @@ describe.each(ENGINES)('maxima of one user on %s', (engine) => {
         'have an admin raise the setting leases_per_worker_max',
       details: { setting: 'leases_per_worker_max', max: 3 },
     })
-    // An answer that got lost is given again.
+    // A lost answer can be repeated.
     expect((await worker.post('/v1/leases', poll)).body).toMatchObject(second.body as object)
-    // A report is recorded whether the worker may hold more or not.
+    // A report counts even if the worker may hold no more leases.
     const report = (leaseId = '') => worker.post(`/v1/leases/${leaseId}/result`, { next: { queues: [queue], max: 3 } })
     const reported = await report(first?.lease_id)
     expect(reported).toMatchObject({ status: 200, body: { repeated: false, leases: [{}] } })
@@ -92,7 +92,7 @@ describe.each(ENGINES)('maxima of one user on %s', (engine) => {
     const answers = await Promise.all(Array.from({ length: 12 }, ask))
     expect(held(answers)).toHaveLength(10)
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 429]))
-    // However often it comes: what has ended makes room, and nothing else does.
+    // Only an ended operation makes room, however often the call comes.
     for (const { lease_id } of held(answers).slice(0, 3)) await worker.post(`/v1/leases/${lease_id}/release`)
     expect(held(await Promise.all([ask(), ask()]))).toHaveLength(3)
   })
@@ -126,7 +126,7 @@ describe.each(ENGINES)('maxima of one user on %s', (engine) => {
         details: { setting, max },
       })
     }
-    // A definition counts for its owner, a batch item by item, and what is refused takes no place.
+    // A definition counts for its owner, a batch counts by item, and a refused name takes no place.
     const definition = unique('definition')
     const define = (method: string, path: string, body: object) =>
       http.call(method, path, { token: amy, body: { kind: 'a', queue: 'q1', ...body } })
@@ -138,7 +138,7 @@ describe.each(ENGINES)('maxima of one user on %s', (engine) => {
     const statuses = async (token: string) =>
       ((await batch(token)).body as { data: { status: number }[] }).data.map(({ status }) => status)
     expect(await statuses(amy)).toEqual([201, 409, 201, 201])
-    // A node may store a batch in two parts at once: either new queue can be the one too many.
+    // A node may store a batch in two parts at once, so either new queue can be refused.
     const [known, ...others] = await statuses(bob)
     expect([known, ...others.sort()]).toEqual([201, 201, 201, 409])
     for (const body of accepted) expect((await submit(amy, body)).status).toBe(201)

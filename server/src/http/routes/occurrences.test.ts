@@ -116,7 +116,7 @@ test('the ledger is read page by page', async () => {
     )
   }
   const get = async (query: string) => (await call('GET', `${name}/occurrences?${query}`)).body as Page<OccurrenceShape>
-  // What waits is later with every look.
+  // A waiting tick gets later until its job is made.
   const still = (page: Page<OccurrenceShape>) => page.data.map(({ late_seconds, ...rest }) => rest)
   const all = await get('')
   expect(all.data.map((one) => occurrenceShape.parse(one).outcome)).toEqual(['skipped', 'skipped', 'waiting_quota'])

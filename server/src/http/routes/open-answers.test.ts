@@ -8,7 +8,7 @@ import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-ca
 import { beginPublishing } from '../../testing/services/publishing.ts'
 import { unique, until } from '../../testing/store/store.ts'
 
-/** Answers that stay open for long: so many at a time for one user, or one worker. */
+/** Long answers have a maximum for each user and worker. */
 
 let http: TestApp
 let url: string
@@ -17,7 +17,7 @@ beforeAll(async () => {
   http = await testApp('sqlite')
   url = await http.app.listen({ host: '127.0.0.1', port: 0 })
 })
-/** For whatever is still open. */
+/** Closes the open answers. */
 const over = new AbortController()
 afterAll(async () => {
   over.abort()
@@ -48,7 +48,7 @@ test('the event streams of a user have a maximum, and an ended one makes room', 
     details: { setting: 'event_streams_per_user_max', max: 2 },
   })
   expect(await metric(http, 'ichido_maximum_refusals_total{setting="event_streams_per_user_max"}')).toBe(1)
-  // A page of events, and the streams of logs, are counted apart.
+  // Pages of events and streams of logs are counted separately.
   expect((await http.call('GET', path)).status).toBe(200)
   expect((await http.call('GET', `/v1/jobs/${run.jobId}/logs`, { headers: { accept: 'text/plain' } })).status).toBe(200)
   first.close()
@@ -63,7 +63,7 @@ test('streams of logs and of all events share a maximum', async () => {
   all.close()
 })
 
-/** Calls of a worker that wait, for work or for what is to stop. */
+/** Waiting calls of a worker, for leases or cancels. */
 async function waiting(worker: WorkerCalls, count: number, queue: string): Promise<Promise<Response>[]> {
   const post = (path: string, body: object) =>
     fetch(url + path, {
@@ -96,12 +96,12 @@ test('the waiting calls of a worker have a maximum, before a report is recorded'
   expect(polled).toMatchObject({ status: 429, headers: { 'retry-after': '5' } })
   expect(errorOf(polled).message).toContain(`${worker.workerId} has 2 waiting calls open on this node`)
   expect((await worker.post('/v1/leases/cancels', {})).status).toBe(429)
-  // What does not wait is not counted.
+  // Calls that do not wait are not counted.
   expect(await worker.lease(queue)).toEqual([])
   const result = (next: object) => worker.post(`/v1/leases/${lease?.lease_id}/result`, { result: 1, next })
   expect((await result({ queues: [queue], wait_seconds: 1 })).status).toBe(429)
   expect(await result({ queues: [queue] })).toMatchObject({ status: 200, body: { repeated: false } })
-  // Another worker has a count of its own; when work has come, there is room again.
+  // Another worker has its own count, and a leased poll makes room again.
   const other = await registeredWorker(http)
   expect((await other.post('/v1/leases', { queues: [queue], wait_seconds: 0.01 })).status).toBe(204)
   await http.call('POST', '/v1/jobs', { body: { kind: 'work', queue } })

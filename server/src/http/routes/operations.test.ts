@@ -136,11 +136,11 @@ describe('readiness', () => {
 })
 
 describe('metrics without a store', () => {
-  /** What the store does when it is asked. */
+  /** The behaviour of the store. */
   let asked: <T>(answer: () => Promise<T>) => Promise<T>
   let looked: typeof asked
   let reads: number
-  /** How long was waited, each time. */
+  /** The duration of each wait. */
   let waitsMs: number[]
   async function start(): Promise<TestApp> {
     asked = (answer) => answer()
@@ -193,7 +193,7 @@ describe('metrics without a store', () => {
     expect(text).toMatch(/^ichido_store_up 0$/m)
     expect(text).not.toMatch(/^ichido_(jobs|workers|queue_ready|schedules_overdue)\b/m)
     expect(reads).toBe(0)
-    // Each question is a short wait beside the look that all share, which goes on without anybody.
+    // Each call waits briefly for the shared check, which continues without it.
     expect(waitsMs.filter((ms) => ms < 2_000)).toEqual([100, 100])
   })
 
@@ -285,7 +285,7 @@ describe.each(ENGINES)('on %s', (engine) => {
   test('stats count jobs by state', async () => {
     const { job_id } = (await submit({ kind: 'work' })).body as SubmitResponse
     await http.call('POST', `/v1/jobs/${job_id}/cancel`)
-    // On a slow machine a count may be kept for up to 5 s.
+    // On a slow machine a count is cached for up to 5 s.
     await expect
       .poll(async () => (await http.call('GET', '/v1/stats')).body, { timeout: 30_000 })
       .toMatchObject({ CANCELED: 1, RUNNING: 0 })

@@ -148,7 +148,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const listed = (await http.call('GET', '/api/cloud/jobs?provider=lab')).body
     expect(listed).toMatchObject({ jobs: [] })
 
-    // The keys still name what they were used for.
+    // The keys still name their jobs.
     expect(await submitZpe(http, JOB, { headers: { 'idempotency-key': 'zpe-key' } })).toBe(zpe)
     expect((await cloud()).body).toMatchObject({ success: true, job_id: trained, idempotent_hit: true, status: null })
     await put('zpe', { result_ttl_seconds: 0 })

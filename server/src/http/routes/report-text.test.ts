@@ -8,7 +8,7 @@ import { unique } from '../../testing/store/store.ts'
 
 const BROKEN = 'a\u0000b\ud800c'
 const MENDED = 'a\ufffdb\ufffdc'
-/** Latin-1, as a program in an old locale writes it. */
+/** Latin-1 text of a program in an old locale. */
 const bytes = (json: string) => Buffer.from(json, 'latin1')
 
 describe.each(ENGINES)('text that cannot be stored, on %s', (engine) => {

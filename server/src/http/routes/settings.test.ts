@@ -9,7 +9,7 @@ import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-ca
 import { ENGINES } from '../../testing/services/services.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 
-/** What administrators change, and the audit that tells of it. */
+/** Changes of administrators, and their entries in the audit. */
 
 const NOBODY = '01900000-0000-7000-8000-000000000000'
 
@@ -96,7 +96,7 @@ describe.each(ENGINES)('on %s', (engine) => {
         expect(errorOf(await put(far, 1))).toMatchObject({ ...unknown, message: `There is no setting ${far}` })
       }
       expect(errorOf(await put('job_retention', 1)).message).toContain('; the nearest is job_retention_seconds')
-      // The store keeps it beside the settings.
+      // The store keeps this row beside the settings.
       expect(errorOf(await put('auth_required', 0))).toMatchObject(unknown)
     })
 

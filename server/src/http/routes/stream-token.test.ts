@@ -107,7 +107,7 @@ test('ends with its API token', async () => {
   expect(await statusAfter((tokenId) => there.services.access.revokeToken(LOCAL_ADMIN, tokenId))).toEqual(REFUSED)
   expect(await statusAfter('DELETE FROM ichido.api_tokens WHERE token_id = $1')).toEqual(REFUSED)
   expect(await statusAfter('UPDATE ichido.api_tokens SET expires_at = 1 WHERE token_id = $1')).toEqual(REFUSED)
-  // It has the rights that the token has now: a viewer sees every job, a submitter its own.
+  // It has the current rights of the token: a viewer sees every job, a submitter its own.
   expect(await statusAfter("UPDATE ichido.api_tokens SET role = 'submitter' WHERE token_id = $1")).toBe(404)
 })
 

@@ -9,7 +9,7 @@ import { openNode, unique } from '../../testing/store/store.ts'
 
 const code = (answer: Answer) => (answer.body as ErrorBody).error.code
 
-/** The second node has just seen the worker's token, and trusts it without asking the store, when the first revokes it. */
+/** The second node trusts the worker's token without asking the store when the first node revokes it. */
 describe('a worker that is revoked at another node', () => {
   let database: FreshDatabase
   let [here, there]: TestApp[] = []

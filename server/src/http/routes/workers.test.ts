@@ -70,7 +70,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
       body: { name: 'pc', state: 'online', live_leases: 0, meta: { os: 'linux' } },
     })
     const { data } = (await http.call('GET', '/v1/workers?limit=1')).body as Page<WorkerShape>
-    // That it renewed its token is written down a moment later, perhaps between the two looks.
+    // The renewal is written a moment later, perhaps between the two reads.
     expect(data).toEqual([{ ...(shown.body as WorkerShape), last_seen_at: expect.any(String) }])
 
     const gone = await http.call('DELETE', path)
@@ -127,7 +127,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     const without = await renew(http)
     expect(without).toMatchObject({ status: 401, headers: { 'www-authenticate': 'Bearer realm="ichido"' } })
     expect(message(without)).toContain('worker token')
-    // It comes from anywhere: what open mode refuses to callers without credentials does not concern it.
+    // Workers may call from anywhere: the rules of open mode apply only to callers without credentials.
     const { worker_token } = await register(http)
     const headers = { host: 'ichido.example.com', 'x-forwarded-for': '192.0.2.1', via: '1.1 proxy' }
     expect(await renew(http, worker_token, headers)).toMatchObject({ status: 200 })
@@ -150,7 +150,7 @@ describe.each(ENGINES)('workers over HTTP on %s', (engine) => {
     const answer = await detach({ token, body: {} })
     expect(answer).toMatchObject({ status: 200, body: { worker_id, detached_at: expect.any(String) } })
     expect(shapes.detached.parse(answer.body)).toEqual(answer.body)
-    // By then the note of a worker that was heard of later is written, and its own would be.
+    // A later call of another worker is written by now, so this one would be, too.
     const other = await register(http)
     await ageWorker(http.services.deps.store, other.worker_id, 3_600_000)
     await renew(http, other.worker_token)
@@ -237,7 +237,7 @@ describe.each(ENGINES)('who may do what with workers on %s', (engine) => {
     ['GET', '/v1/workers', undefined, [200, 403, 200, 200]],
     ['GET', '/v1/workers/:worker', undefined, [200, 403, 200, 200]],
     ['DELETE', '/v1/workers/:worker', undefined, [403, 403, 200, 200]],
-    // Not even an admin is a worker.
+    // An admin is not a worker either.
     ['POST', '/v1/workers/renew', undefined, [401, 401, 401, 401]],
   ])('%s %s', async (method, path, body, expected) => {
     const { worker_id } = await register(http, {}, admin)
@@ -291,7 +291,7 @@ describe.each(ENGINES)('who may do what with workers on %s', (engine) => {
       expect(limited).toMatchObject({ status: 429, headers: { 'retry-after': expect.anything() } })
       expect(code(limited)).toBe('RATE_LIMITED')
     }
-    // Right ones are not held up.
+    // Valid tokens are not delayed.
     const { worker_token } = await register(http, {}, admin)
     expect(await renew(http, worker_token, headers)).toMatchObject({ status: 200 })
     const enroll_token = await enroll(http, {}, admin)

@@ -17,7 +17,7 @@ const RESULT = 4 * MIB + 128 * KIB
 const BATCH = 16 * MIB
 const UUID = '01900000-0000-7000-8000-000000000000'
 
-/** The limits of docs/api.md. Every other route has the least of them. */
+/** The limits of docs/api.md. Every other route has the smallest limit. */
 const LARGE: Readonly<Record<string, number>> = {
   'post /v1/jobs': PAYLOAD,
   'post /v1/jobs/{job_id}/retry': PAYLOAD,
@@ -53,7 +53,7 @@ interface Document {
   paths: Record<string, Record<string, { requestBody?: { content: object } }>>
 }
 
-/** `method path` of all that take JSON. */
+/** `method path` of all routes that take JSON. */
 async function operations(): Promise<string[]> {
   const { body } = await http.call('GET', '/openapi.json')
   return Object.entries((body as Document).paths).flatMap(([path, methods]) =>
@@ -63,7 +63,7 @@ async function operations(): Promise<string[]> {
   )
 }
 
-/** A head that promises so many bytes, and the answer to it. */
+/** Sends a head with this Content-Length, and reads the answer. */
 async function promise(operation: string, bytes: number, token?: string): Promise<string> {
   const [method = '', template = ''] = operation.split(' ')
   const path = template
@@ -107,7 +107,7 @@ const names = (count: number) => Array.from({ length: count }, (_, i) => `"${i.t
 describe('the parts of a body', () => {
   test('50,000 names, arrays and objects are read, and one more is 413', async () => {
     const job = (count: number) => ({ body: `{"kind":"k","payload":{${names(count)}}}` })
-    // The body, kind, payload, and the payload itself are four of them.
+    // The body, kind, payload and the payload's object are four of them.
     expect((await http.call('POST', '/v1/jobs', job(49_996))).status).toBe(201)
     const { status, text } = await http.call('POST', '/v1/jobs', job(49_997))
     expect([status, text]).toEqual([413, expect.stringContaining('more than 50000 names, arrays and objects')])
@@ -133,7 +133,7 @@ describe('the parts of a body', () => {
 
 const LARGE_JOBS = JSON.stringify({ jobs: [{ kind: 'k', payload: 'x'.repeat(100_000) }] })
 
-/** A batch whose body has so many bytes, which are still to come. */
+/** A batch with a body of this many bytes, which are not sent yet. */
 function begin(token: string | undefined, bytes: number) {
   const socket = connect((http.app.server.address() as AddressInfo).port, '127.0.0.1')
   const head = `POST /v1/jobs/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n`
@@ -234,7 +234,7 @@ test('a sender without a pause gets room twice a second', async () => {
   expect(other).toBe(true)
 })
 
-/** In pieces of so many bytes, so that strings and escapes are cut anywhere. */
+/** Split into pieces of this size, so that strings and escapes are cut anywhere. */
 async function through(text: string, pieceBytes: number): Promise<string> {
   const bytes = Buffer.from(text)
   const pieces = Array.from({ length: Math.ceil(bytes.length / pieceBytes) }, (_, i) =>
@@ -248,7 +248,7 @@ async function through(text: string, pieceBytes: number): Promise<string> {
 const FITS = [
   '{"a":1,"b":[]}',
   '[1,2,3,4]',
-  // Nothing in a string counts, not even after a quote or a backslash that is escaped.
+  // The content of strings does not count, even after an escaped quote or backslash.
   JSON.stringify('{[:,"\\{[:,{[:,{[:,'),
   JSON.stringify(['\\', ',,,,', '"::::']),
 ]

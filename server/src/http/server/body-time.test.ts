@@ -23,7 +23,7 @@ afterEach(async () => {
   remove()
 })
 
-/** A request that has begun, and whose body does not come to its end. */
+/** A request whose body does not end. */
 async function begin(path: string, type: string) {
   const socket = connect((http.app.server.address() as AddressInfo).port, '127.0.0.1')
   const said = text(socket)

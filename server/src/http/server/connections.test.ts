@@ -35,7 +35,7 @@ async function listen(limits: Limits = {}, changes: Changes = {}): Promise<void>
   port = (http.app.server.address() as AddressInfo).port
 }
 
-/** From another address of this machine, if it says so. */
+/** Optionally from another address of this machine. */
 function open(localAddress = '127.0.0.1'): Socket {
   const socket = connect({ port, host: '127.0.0.1', localAddress })
   socket.on('error', () => {})
@@ -46,7 +46,7 @@ function open(localAddress = '127.0.0.1'): Socket {
 const connections = () => new Promise<number>((resolve) => http.app.server.getConnections((_, count) => resolve(count)))
 const reach = (count: number) => until(`${count} connections`, async () => (await connections()) === count)
 
-/** What the node counts under a name, or nothing. */
+/** The value of a metric, or undefined. */
 async function counted(name: string): Promise<string | undefined> {
   const { text } = await http.call('GET', '/metrics')
   return text.split('\n').find((line) => line.startsWith(`${name} `))
@@ -74,7 +74,7 @@ describe('slow and silent connections', () => {
     await once(stream, 'data')
 
     const silent = open()
-    // Does not close its end when the server closes its own.
+    // This client does not close its end when the server closes its own.
     const slow = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
     sockets.push(slow)
     slow.write('GET /healthz HTTP/1.1\r\nHost: loc')
@@ -83,7 +83,7 @@ describe('slow and silent connections', () => {
     )
     expect([idle, poll, stream].map((socket) => socket.readableEnded)).toEqual([false, false, false])
     await reach(3)
-    // Each of them is still served.
+    // All of them still work.
     await http.services.jobs.cancel(LOCAL_ADMIN, job_id)
     await Promise.all([once(poll, 'data'), once(stream, 'data')])
     idle.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
@@ -189,13 +189,13 @@ describe('the maximum of connections of one address', () => {
       )
     }
     expect(waiting.map((socket) => socket.bytesRead)).toEqual([0, 0, 0, 0, 0])
-    // A place is free again once its request is over.
+    // A place is free again after its request.
     const left = once(http.app.server, 'request')
     waiting[0]?.destroy()
     await reach(7)
     const again = ask('192.0.2.1')
     await left
-    // The header of a peer that is no proxy counts for nothing: its connections do.
+    // The header of a peer that is not a proxy is ignored, and its connections count.
     for (const from of ['192.0.2.7', '192.0.2.8']) ask(from, '127.0.0.2')
     await reach(10)
     expect(await text(ask('192.0.2.9', '127.0.0.2'))).toBe('')

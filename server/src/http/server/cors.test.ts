@@ -48,7 +48,7 @@ interface Read {
   body: unknown
 }
 
-/** What a script of the page gets; `blocked` when the browser does not let it. */
+/** The answer that a script of the page gets; `blocked` if the browser refuses. */
 function ask(page: Page, url: string, { body, ...init }: Asked = {}): Promise<Read | 'blocked'> {
   const request = body === undefined ? init : { ...init, body: JSON.stringify(body) }
   return page.evaluate(
@@ -94,7 +94,7 @@ describe('a page of an allowed origin', () => {
         headers: { ...as, 'idempotency-key': 'once' },
         body: { kind: 'work' },
       })
-    // The second one finds the token known, and takes the fast way around the framework.
+    // The second request has a known token, and takes the fast route.
     const [first, again] = [await submit(), await submit()]
     expect(first).toMatchObject({ status: 201, body: { state: 'PENDING' } })
     expect(again).toMatchObject({

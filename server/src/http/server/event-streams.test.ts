@@ -59,7 +59,7 @@ describe('a stream', () => {
     const { opened: slow, response } = await answering(http, () => open(url + pathOf(run.jobId)))
     slow.pause()
     const quick = await open(url + pathOf(run.jobId))
-    // The system takes a few megabytes, now more and now less.
+    // The socket buffers take a few megabytes, which varies.
     let last = 2
     const standsStill = async () => response.writableNeedDrain
     while (!(await standsStill())) {

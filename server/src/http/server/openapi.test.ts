@@ -163,7 +163,7 @@ describe('an answer', () => {
   })
   afterAll(() => http.close())
 
-  /** Zod leaves out what a schema does not know, so a field too many shows as a difference. */
+  /** Zod drops unknown fields, so an extra field shows as a difference. */
   async function expectAsDescribed(schema: z.ZodType, method: string, path: string, call?: Call): Promise<void> {
     const { body } = await http.call(method, path, call)
     expect(schema.parse(body), `${method} ${path}`).toEqual(body)

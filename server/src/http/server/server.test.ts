@@ -23,7 +23,7 @@ async function listening(...[changes]: Parameters<typeof testApp> extends [unkno
   return { ...open, port: address.port }
 }
 
-/** Sends bytes as they are and reads until the server closes. */
+/** Sends raw bytes, and reads until the server closes. */
 async function talk(port: number, bytes: string): Promise<string> {
   const socket = net.connect(port, '127.0.0.1')
   socket.write(bytes)
@@ -133,7 +133,7 @@ describe('stopping', () => {
     const waiting = ['result?wait_seconds=50', 'events?after=1&wait_seconds=50'].map((what) =>
       get(`/v1/jobs/${job_id}/${what}`),
     )
-    // Both have been read once this later one on a connection of its own is answered.
+    // Both requests were read when this later one is answered on its own connection.
     expect(await get('/healthz')).toMatchObject({ status: 200 })
     app.startDraining()
     const [result, events] = await Promise.all(waiting)

@@ -9,7 +9,7 @@ import { silentMeter } from '../../services/system/meter.ts'
 import { defaultSettings } from '../../services/system/settings.ts'
 import { limitStalls, Seats, waitSignal } from './streams.ts'
 
-/** More than one user may have at a time. */
+/** More than the maximum of one user. */
 const TIMES = 60
 
 test('a client that disconnects during authentication takes no seat', async () => {
@@ -18,7 +18,7 @@ test('a client that disconnects during authentication takes no seat', async () =
   const draining = new AbortController()
   const waits: boolean[] = []
   const app = fastify()
-  // As when the store takes its time to say whose token it is.
+  // As if the store were slow to look up the token.
   app.addHook('onRequest', async ({ url, raw: { socket } }) => {
     if (url === '/gone' && !socket.closed) await once(socket, 'close')
   })

@@ -7,7 +7,7 @@ import { createServices } from '../index.ts'
 import { LOCAL_ADMIN } from './access.ts'
 
 const TRUST_MS = 1_000
-/** Only the time that the cache counts; the store's own clock goes on. */
+/** The clock of the cache only. The clock of the store runs normally. */
 let elapsedMs = 0
 beforeEach(() => {
   elapsedMs += 10 * TRUST_MS
@@ -84,7 +84,7 @@ eachServices(
       expect(await services().access.authenticate(token)).toBeNull()
       elapsedMs += TRUST_MS
       expect(await other.authenticate(token)).toBeNull()
-      // Again is fine, and does not change when it was.
+      // A repeat succeeds, and does not change the time.
       const revokedAt = async () =>
         (await services().access.listTokens(LOCAL_ADMIN)).find((listed) => listed.token_id === token_id)?.revoked_at
       const first = await revokedAt()

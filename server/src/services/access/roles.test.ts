@@ -9,7 +9,7 @@ const ALL = { userId: null, activeOnly: false, limit: 100, cursor: null }
 const LIMITS = { max_concurrent: 1, cost_limit: null, period: 'day' } as const
 
 eachServices(({ services, submit }) => {
-  /** What a user has of everything there is. */
+  /** One of everything that a user can have. */
   async function belongings() {
     const owner = callerOf('submitter')
     const key = unique('key')
@@ -58,7 +58,7 @@ eachServices(({ services, submit }) => {
       ].map(thrownBy),
     )
     expect(refused.map((error) => (error as { code: string }).code)).toEqual(refused.map(() => 'NOT_FOUND'))
-    // Not even whose it is shows in the words.
+    // The message does not reveal the owner.
     for (const error of refused) expect(String(error)).not.toContain(owner.userId)
 
     const lists = [

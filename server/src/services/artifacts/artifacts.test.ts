@@ -145,7 +145,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       const [next] = await services().runs.lease('next', { queues: [queue], kinds: [], max: 1, waitMs: 0 })
       expect(next).toMatchObject({ job_id: jobId, artifacts: [{ name: 'a' }] })
       expect(next?.artifacts).toHaveLength(1)
-      // It can ask for it all the same.
+      // The worker can still read it by its id.
       expect(await services().artifacts.ofJob({ workerId: 'next' }, jobId)).toMatchObject([
         { name: 'a' },
         { name: 'checkpoint' },
@@ -196,7 +196,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       const [artifact] = await services().artifacts.ofJob({ caller: bob }, jobId)
       const found = await services().artifacts.find({ caller: bob }, artifact?.artifact_id ?? '')
       expect(await buffer(await found.open(null))).toEqual(shared)
-      // Gone is gone: its user is asked for it again.
+      // After removal the content must be sent again.
       expect(await job(ann, await submit(ann, [{ name: 'x', sha256: sha256Of(lone) }]))).toMatchObject({
         awaits_artifacts: true,
       })

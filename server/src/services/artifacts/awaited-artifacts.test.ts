@@ -149,7 +149,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
       expect(await job(bob, theirs)).toMatchObject({ awaits_artifacts: true })
       await send(bob, theirs, bytes, { name: 'x' })
       expect(await job(bob, theirs)).toMatchObject({ awaits_artifacts: false })
-      // All three have one file.
+      // All three jobs share one file.
       expect(fileOf(bytes)).toHaveLength(1)
       const other = await submit(ann, [{ name: 'x', sha256, size_bytes: 1 }])
       expect(await job(ann, other)).toMatchObject({ awaits_artifacts: true })

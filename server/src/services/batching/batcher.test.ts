@@ -11,7 +11,7 @@ interface Item {
   bytes?: number
 }
 
-/** A store that commits when the test says so. */
+/** A store that commits when the test tells it to. */
 class Commits {
   readonly batches: Item[][] = []
   readonly #open: { items: Item[]; settle(run: () => string[]): void }[] = []
@@ -38,7 +38,7 @@ class Commits {
     return this.#open.length
   }
 
-  /** Ends the batch that has been under way longest, or the one at this place. */
+  /** Ends the oldest running batch, or the one at this index. */
   async commit(outcomes: (items: Item[]) => string[] = names, place = 0): Promise<void> {
     const [batch] = this.#open.splice(place, 1)
     if (batch === undefined) throw new Error('No batch is under way')
@@ -134,7 +134,7 @@ test('few items wait for the running batch instead of running beside it', async 
     await settled()
   }
   await settled()
-  // Too few for two.
+  // Too few items for two batches.
   expect(commits.batches.map(names)).toEqual([['a0', 'a1', 'a2', 'a3', 'a4']])
   for (const n of [5, 6]) await add(n)
   expect(commits.batches).toHaveLength(1)
@@ -317,7 +317,7 @@ test('in any order of arrivals and commits, every item gets its outcome once', a
         return `${i} ${error ?? `${users.get(i)}${i}`}`
       })
       expect(seen.toSorted()).toEqual(expected.toSorted())
-      // Two more for those who were held up.
+      // Two more batches for the blocked users.
       expect(commits.mostAtOnce).toBeLessThanOrEqual(limit.inFlightMax + 2)
       for (const batch of commits.batches) {
         expect(batch.length).toBeLessThanOrEqual(limit.itemsMax)
@@ -410,7 +410,7 @@ test('blocked users take turns in one lane, and others do not wait', async () =>
       return items.some(({ user }) => isHeld(user)) ? heldUp() : names(items)
     })
   }
-  // Who was known to nobody at first stood in both places; from then on there is one for those who are held.
+  // At first nobody was known to be blocked, so both lanes were used. From then on blocked users have one lane.
   expect(commits.mostAtOnce).toBe(2)
   expect(commits.underWay).toBe(1)
   expect(tries.slice(0, 5)).toEqual(['a0', 'b0', 'c0', 'd0', 'e0'])

@@ -13,7 +13,7 @@ import { openNode, unique, until } from '../../testing/store/store.ts'
 import { tagged } from '../../testing/store/tags.ts'
 import { LOCAL_ADMIN } from '../access/access.ts'
 
-/** An application may keep its own transaction open for as long as it likes; nobody else waits for it. */
+/** An application may keep its transaction open for long, and other users must not wait for it. */
 
 const ALICE: Caller = { userId: 'alice', role: 'submitter' }
 const BOB: Caller = { userId: 'bob', role: 'submitter' }
@@ -37,7 +37,7 @@ afterAll(async () => {
   await given.close()
 })
 
-/** What `submit(…, { tx })` does, in a transaction that stays open. */
+/** Like `submit(…, { tx })` in a transaction that stays open. */
 async function keepRowsOf(caller: Caller): Promise<void> {
   await application.query('BEGIN')
   await store.writeIn(application, given.services.submission.prepare(caller, COSTLY, { key: null }))
@@ -89,7 +89,7 @@ test('a single waiting report or submission makes room for others', async () => 
   const submits: Promise<unknown>[] = []
   for (let i = 0; i < 2; i++) {
     submits.push(submission.submit(ALICE, { kind: 'work' }, { key: null }))
-    // Each is in a batch of its own.
+    // Each call is in its own batch.
     await given.services.deps.store.read(findQuota('alice'))
   }
   let settled = 0
@@ -151,11 +151,11 @@ test('a submission does not wait for blocked calls of other sorts', async () => 
     return (await application.query(text)).rowCount === others.length
   })
   await gate.reached()
-  // Its names and its tag are not known here yet.
+  // This node does not know its names and its tag yet.
   const newcomer: Caller = { userId: unique('newcomer'), role: 'submitter' }
   const submitted = await given.services.submission.submit(newcomer, { kind: 'work' }, { key: null })
   expect(submitted.kind).toBe('created')
-  // Throws if they have given up meanwhile.
+  // Throws if they have timed out meanwhile.
   await gate.open()
   await Promise.all(others)
 })

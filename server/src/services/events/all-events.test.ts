@@ -23,7 +23,7 @@ eachServices(({ services, submit, engine }) => {
     return { jobId, leaseId: leased.lease_id }
   }
 
-  /** Reads until it has caught up with what was there at the call; other transactions of the cluster may hold it up. */
+  /** Reads until it has caught up with the time of the call. Other transactions of the cluster may delay it. */
   async function listAll(filter: Partial<EventFilter> = {}, after: EventPlace = FIRST_EVENT, limit = 200) {
     const seen: string[] = []
     let place = after
@@ -70,7 +70,7 @@ eachServices(({ services, submit, engine }) => {
     expect((await listAll({ jobId: scan.jobId }, start, 1)).seen).toEqual(whole)
     expect((await listAll({ kind: 'scan' }, start)).seen).toEqual(whole)
     expect((await listAll({ queue: String(job?.queue) }, start)).seen).toEqual(whole)
-    // Also what happened to its runs is of the domain of its events.
+    // The lifecycle events of its runs also have its domain.
     expect((await listAll({ domain: 'eco' }, start)).seen).toEqual(whole)
     expect((await listAll({ stage: 'vision' }, start)).seen).toEqual(whole.slice(2))
     expect((await listAll({ stage: 'vision', domain: 'scan' }, start)).seen).toEqual([])
@@ -117,7 +117,7 @@ eachServices(({ services, submit, engine }) => {
     expect((await listAll({}, here)).seen).toEqual([`${jobId} 1 run 1`, `${jobId} 2 run 2`])
   })
 
-  // On SQLite a place is a row's own.
+  // On SQLite every row has its own place.
   if (engine === 'postgres')
     test('restored events of a server with more transactions come before new ones', async () => {
       const { store } = services().deps

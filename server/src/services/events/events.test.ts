@@ -36,7 +36,7 @@ eachServices(({ services, submit }) => {
     const publish = (seq: number, data: unknown) => events().publish('w', leaseId, { stage: 'progress', seq, data })
     expect(await publish(2, { percent: 50 })).toBe(true)
     expect(await publish(2, { percent: 99 })).toBe(false)
-    // Late, with a lower seq: delivered all the same, in the order of coming in.
+    // A late event with a lower seq is delivered in the order of arrival.
     expect(await publish(1, undefined)).toBe(true)
     const { events: seen, ended } = await events().read(LOCAL_ADMIN, jobId, 0, 0)
     expect(seen.map(({ cursor, stage, seq, data }) => ({ cursor, stage, seq, data }))).toEqual([
@@ -65,7 +65,7 @@ eachServices(({ services, submit }) => {
     expect(await next).toMatchObject({ events: [{ cursor: 3, data: 'x' }], ended: false })
     const last = events().read(LOCAL_ADMIN, jobId, 3, 30_000)
     await services().runs.finish('w', leaseId, finished)
-    // Whether it was the last one may be known only to the next look.
+    // Only the next read may know that it was the last one.
     expect(await last).toMatchObject({ events: [{ cursor: 4, data: { state: 'SUCCEEDED' } }] })
     expect(await events().read(LOCAL_ADMIN, jobId, 4, 30_000)).toEqual({ events: [], ended: true })
     expect(await events().read(LOCAL_ADMIN, jobId, 99, 30_000)).toEqual({ events: [], ended: true })
@@ -183,7 +183,7 @@ eachServices(({ services, submit }) => {
     await events().publish('w', second, { stage: 'progress', seq: 1 })
     await services().runs.release('w', second)
     await services().runs.finish('w', await lease(queue), finished)
-    // Other transactions of the server may hold it up.
+    // Other transactions of the server may delay it.
     const listed = await until('all of them', async () => {
       const found = await events().list({ ...EVERY_EVENT, domain }, FIRST_EVENT, 100)
       return found?.events.length === 11 && found.events.map(({ shape }) => shape)

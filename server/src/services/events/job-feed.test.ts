@@ -26,14 +26,14 @@ test('readers with the same cursor share a read, within limits', async () => {
   }
   follow(1)
   await feed.readAfter(2, 64)
-  // 16 KiB for each who follows: for one alone it is not worth it.
+  // The limit is 16 KiB for each reader, too little for one reader.
   expect([reads, feed.keptAfter(2)]).toEqual([1, undefined])
   follow(9)
   const [one, other] = await Promise.all([feed.readAfter(0, 64), feed.readAfter(0, 1)])
   expect([reads, one?.batches.map(({ last }) => last)]).toEqual([2, [5, 6]])
   expect(other).toBe(one)
   expect([feed.keptAfter(0), feed.keptAfter(5)]).toEqual(one?.batches)
-  // Ten have room for 160 KiB: the oldest give way.
+  // Ten readers have 160 KiB, and the oldest batches are dropped.
   for (const cursor of [1, 2, 3]) await feed.readAfter(cursor, 64)
   expect([feed.keptAfter(0), feed.keptAfter(3)?.last]).toEqual([undefined, 6])
   await close()

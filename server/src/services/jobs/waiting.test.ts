@@ -17,7 +17,7 @@ eachServices(({ services, submit }) => {
   const why = async (jobId: string) => (await services().jobs.get(caller, jobId)).waiting_for
   const reason = async (jobId: string) => (await why(jobId))?.reason ?? null
 
-  /** A poll that finds what there is, or nothing. */
+  /** A poll without a wait. */
   const poll = (queue: string, kinds: string[] = [], workerId = `${LOCAL_WORKER_PREFIX}w`) =>
     services().runs.lease(workerId, { queues: [queue], kinds, max: 1, waitMs: 0, startId: 's' })
 

@@ -17,7 +17,7 @@ import { DEFAULT_LIMITS } from '../deps.ts'
 import { createServices, type Services } from '../index.ts'
 import { silentMeter } from '../system/meter.ts'
 
-/** Nodes that start at different times order the jobs of a queue alike. */
+/** Nodes that start at different times order the jobs of a queue in the same way. */
 
 const HOUR_MS = 3_600_000
 
@@ -25,10 +25,10 @@ function nodeOn(store: Store, world: World = realWorld): Services {
   return createServices({ meter: silentMeter, limits: DEFAULT_LIMITS, world, bus: new EmbeddedBus(), store })
 }
 
-/** A node that starts so much later than the others. */
+/** A node that starts this much later than the others. */
 const laterBy = (ms: number): World => ({ ...realWorld, now: () => realWorld.now() + ms })
 
-/** A world whose monotonic clock a test moves on: a node's knowledge is as old as that says. */
+/** The test moves the monotonic clock, which sets the age of a node's cache. */
 function aging() {
   let ms = 0
   const world: World = { ...realWorld, monotonic: () => realWorld.monotonic() + ms }
@@ -100,7 +100,7 @@ describe('two nodes on PostgreSQL', () => {
     const expected: string[] = []
     for (let round = 0; round < 6; round++) {
       const node = nodes[round % 2] ?? unopened()
-      // Uneven, so that a node that counts for itself falls behind the other.
+      // Uneven, so that a node that counted by itself would fall behind.
       expected.push(...(await submitMany(node, caller, queue, round % 2 === 0 ? 8 : 2)))
       for (const { pass } of worlds) pass(1_000)
     }
@@ -120,7 +120,7 @@ describe('two nodes on PostgreSQL', () => {
   test('a node without leases learns the last leased tags of others', async () => {
     const [queue, heavy, light] = [unique('queue'), callerOf('submitter'), callerOf('submitter')]
     const [worker, front] = [nodeOn(store(0)), nodeOn(store(1))]
-    // Of a kind that no worker serves: the queue goes on without it.
+    // No worker serves this kind, so the queue continues without it.
     await submit(front, light, { queue, kind: 'unserved' })
     await submitMany(front, heavy, queue, 40)
     await lease(worker, queue, 30)

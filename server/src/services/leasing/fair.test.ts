@@ -5,7 +5,7 @@ import { callerOf, eachServices } from '../../testing/services/each-services.ts'
 import { unique } from '../../testing/store/store.ts'
 import { createFairTags } from './fair-tags.ts'
 
-/** Hazard 20: priority first, then fair between users, and no more looked at than is handed out (plans.test.ts). */
+/** Hazard 20: priority first, then fair between users, and a lease reads no more rows than it needs (plans.test.ts). */
 
 eachServices(({ services, submit }) => {
   const lease = async (queue: string, max: number) => {
@@ -69,7 +69,7 @@ eachServices(({ services, submit }) => {
 })
 
 describe('tags', () => {
-  /** A store that knows one queue and one user: where they stand, and how often that was asked. */
+  /** A fake store with one queue and one user, which counts its reads. */
   function fake(standing: { timeTag: number; lastTag: number }) {
     const world = new FakeWorld()
     let asked = 0

@@ -17,9 +17,9 @@ import { createServices } from '../index.ts'
 import { silentMeter } from '../system/meter.ts'
 import { LeasePositions } from './lease-positions.ts'
 
-/** Hazard 21: while somebody's snapshot is open, a queue does not become slower with every lease. */
+/** Hazard 21: under an open snapshot a queue does not get slower with every lease. */
 
-/** More than a queue hands out before its scans go on from where they were. */
+/** More leases than a queue needs before its scans continue from the position. */
 const RUNS = size(13_000, 256_000)
 const BATCH = 1_000
 
@@ -40,7 +40,7 @@ afterAll(async () => {
   await database.leave()
 })
 
-/** How many pages the scan for runs to lease looks at. */
+/** The number of pages that the scan for runs reads. */
 async function pagesRead(queue: string, from: Position | null): Promise<number> {
   const item = new Scene(node).leaseItem({ queues: [queue], max: 10 })
   const undo = new Error('This was a trial')
@@ -72,13 +72,13 @@ async function pagesRead(queue: string, from: Position | null): Promise<number> 
 test('leasing stays fast under an open snapshot', { timeout: 1_800_000 }, async () => {
   const queue = 'drained'
   await insertBulk(node, { count: RUNS, state: 'PENDING', queue })
-  // Not through the store: a statement of its has ten seconds.
+  // Not through the store, whose statements have a timeout of ten seconds.
   await dump.query('UPDATE ichido.runs SET priority = 0 WHERE queue = $1', [queue])
   await dump.query('VACUUM ANALYZE ichido.runs')
   await dump.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM ichido.jobs LIMIT 1')
 
   const deps = { world: realWorld, store: node, bus: new EmbeddedBus(), meter: silentMeter, limits: DEFAULT_LIMITS }
-  // One worker takes all of it.
+  // One worker leases all of them.
   const { runs } = createServices(deps, { leases_per_worker_max: RUNS })
   let leased = 0
   while (leased < RUNS - BATCH) {

@@ -14,12 +14,12 @@ import { DEFAULT_LIMITS, type Deps } from '../deps.ts'
 import { createServices, type Services } from '../index.ts'
 import { silentMeter } from '../system/meter.ts'
 
-/** Hazard 22: whoever waits for work is woken at once when it can be, in a second at the latest, and costs next to nothing. */
+/** Hazard 22: a waiting poll is woken at once, or within a second, and costs almost nothing. */
 
 const WAITING = 100
 
 describe('a hundred waiting polls', () => {
-  /** Services in a world whose time the test lets pass, and how often they have looked for work. */
+  /** Services with a fake clock, and the number of their looks. */
   function scene() {
     const world = new FakeWorld()
     const sqlite = openSqlite({ now: () => world.now() })
@@ -190,13 +190,13 @@ describe('on PostgreSQL', () => {
     return createServices({ world: realWorld, store, bus, meter: silentMeter, limits: DEFAULT_LIMITS })
   }
 
-  /** How long after the answer to a submit at one node a worker that waits at the other has its lease, in ms, sorted. */
+  /** The times in ms from the answer to a submission on one node to the lease on the other, sorted. */
   async function waits(at: Services, from: Services, times: number): Promise<number[]> {
     const found: number[] = []
     for (let i = 0; i < times; i++) {
       const queue = unique('queue')
       const waiting = at.runs.lease('w', { queues: [queue], kinds: [], max: 1, waitMs: 30_000 })
-      // At no fixed distance from when the node looks by itself.
+      // At varying times relative to the polling of the node.
       await sleep(realWorld, 20 + Math.random() * 100)
       await submit(from, queue)
       const began = performance.now()
@@ -209,7 +209,7 @@ describe('on PostgreSQL', () => {
   const submit = (services: Services, queue: string) =>
     services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue }, { key: null })
 
-  /** The same for work that is there already: what a lease takes on this machine, right now. */
+  /** The same for existing work: the time of a lease on this machine right now. */
   async function plainLeases(services: Services, times: number): Promise<number[]> {
     const found: number[] = []
     for (let i = 0; i < times; i++) {
@@ -222,7 +222,7 @@ describe('on PostgreSQL', () => {
     return found.sort((a, b) => a - b)
   }
 
-  /** Of a busy machine's time others get some: a quarter must make it in one of three rounds, and by polling none would. */
+  /** A busy machine delays some, so a quarter must be in time in one of three rounds. Polling alone would get none. */
   async function expectWoken(at: Services, from: Services, withinMs: number): Promise<void> {
     const rounds: number[] = []
     while (rounds.length < 3 && !rounds.some((ms) => ms < withinMs)) {

@@ -11,7 +11,7 @@ import { silentMeter } from '../system/meter.ts'
 import type { LeaseRequest } from './runs.ts'
 
 const RESULT_MAX = 1_000
-/** Longer than any test: what is waited for comes, or the test fails. */
+/** Longer than any test, so that a missing event fails the test. */
 const FOREVER_MS = 600_000
 const ended: string[] = []
 const meter = { ...silentMeter, ended: (state: string) => void ended.push(state) }
@@ -40,7 +40,7 @@ eachServices(
       ...changes,
     })
 
-    /** A run that the worker has begun. */
+    /** A run that the worker has started. */
     async function running(input: object = {}, worker = 'w'): Promise<LeaseShape> {
       const q = queue()
       await submit(LOCAL_ADMIN, { queue: q, ...input })
@@ -284,7 +284,7 @@ eachServices(
 
     test('with stages an attempt gets the last event of any stage', async () => {
       const first = await running({ backoff: { base_seconds: 0 }, stages: 'eco2' })
-      // The last of them is late, and has the lower seq.
+      // The last event is late, with a lower seq.
       for (const [stage, seq] of [
         ['vision', 10],
         ['answer', 31],

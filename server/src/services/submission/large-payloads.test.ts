@@ -3,9 +3,9 @@ import { realWorld } from '../../node/world.ts'
 import { callerOf, eachServices } from '../../testing/services/each-services.ts'
 import { unique } from '../../testing/store/store.ts'
 
-/** What is handed out at a time has an end in bytes; nobody waits for a timer because of it. */
+/** A lease is limited in bytes, and no poll waits for a timer because of it. */
 
-/** In which nobody looks just because a second has passed: what is not heard of is not found. */
+/** No polling by time in this world: only wake-ups cause a look. */
 const world = {
   ...realWorld,
   after: (ms: number, then: () => void) => (ms < 1_000 ? () => {} : realWorld.after(ms, then)),
@@ -46,7 +46,7 @@ eachServices(
       await pause(true)
       await submitLarge(queue, WORKERS * RUNS_OF_WORKER)
       const waiting = Array.from({ length: WORKERS }, () => lease([queue], { waitMs: 20_000 }))
-      // Whoever asks after them is answered after them.
+      // A later poll is answered after them.
       expect(await lease([queue])).toBe(0)
       await pause(false)
       expect((await Promise.all(waiting)).every((runs) => runs > 0)).toBe(true)

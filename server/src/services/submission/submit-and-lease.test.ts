@@ -13,20 +13,20 @@ import { DEFAULT_LIMITS } from '../deps.ts'
 import { createServices, type Services } from '../index.ts'
 import { silentMeter } from '../system/meter.ts'
 
-/** A job for which a poll waits on the same node is leased with its submission. */
+/** A submission leases its job at once if a poll waits on the same node. */
 
 let database: FreshDatabase
 let node: PostgresStore
 let services: Services
 let bus: EmbeddedBus
 let queue: string
-/** Names of the commands that were carried out. */
+/** The names of the commands that ran. */
 let written: string[]
-/** Stand between the services and the store. */
+/** Hooks between the services and the store. */
 let before: (command: Command<unknown>) => Promise<void>
 let after: (answer: unknown) => unknown
 
-/** In which nobody looks just because a second has passed: what is not heard of is not found. */
+/** No polling by time in this world: only wake-ups cause a look. */
 const world = {
   ...realWorld,
   after: (ms: number, then: () => void) => (ms < 1_000 ? () => {} : realWorld.after(ms, then)),
@@ -56,7 +56,7 @@ beforeEach(async () => {
   bus = new EmbeddedBus()
   services = createServices({ world, store, bus, meter: silentMeter, limits: DEFAULT_LIMITS })
   queue = unique('queue')
-  // Makes the user known.
+  // This makes the user known to the node.
   await submit({ queue: unique('elsewhere') })
 })
 
@@ -67,7 +67,7 @@ async function submit(input: object = {}, key: string | null = null): Promise<st
 }
 
 interface Waiting {
-  /** The ids of the jobs that it leases. */
+  /** The ids of the leased jobs. */
   answer: Promise<string[]>
 }
 
@@ -81,7 +81,7 @@ async function waiting(changes: object = {}, signal?: AbortSignal, workerId = un
   return { answer: leases.then((all) => all.map(({ job_id }) => job_id)) }
 }
 
-/** Holds the next command of this name back, until it is let go or made to fail. */
+/** Holds the next command of this name, until the test lets it run or fail. */
 function hold(name: string) {
   const [reached, open] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   let held = false
@@ -100,7 +100,7 @@ test('a waiting poll gets the job without a look', async () => {
   const { answer } = await waiting()
   const jobId = await submit()
   expect(await answer).toEqual([jobId])
-  // The queue is new to the node: its name is claimed, and its tags are asked for.
+  // The node does not know the queue, so its name is claimed and its tags are read.
   expect(written).toEqual(['claim_user_names', 'find_last_tags', 'submit'])
   expect(await stateOf(jobId)).toBe('ASSIGNED')
 })
@@ -159,10 +159,10 @@ test('a poll looks at once for work that it missed during a declined match', asy
   const held = hold('submit')
   const replay = services.submission.submit(LOCAL_ADMIN, { kind: 'work', queue }, { key: 'used' })
   await held.reached
-  // Of another node, which says so.
+  // A submission on another node, with its wake-up.
   const other = createServices({ ...services.deps, store: node })
   const elsewhere = await other.submission.submit(LOCAL_ADMIN, { kind: 'work', queue }, { key: null })
-  // It is heard in the next turn of the event loop.
+  // The wake-up arrives in the next turn of the event loop.
   for (let turn = 0; turn < 2; turn++) await new Promise((resolve) => world.soon(() => resolve(null)))
   held.letGo()
   await replay
@@ -235,7 +235,7 @@ describe('a submission that must wait does not block the poll', () => {
     return node.writeIn(client, services.submission.prepare(caller, input, { key }))
   }
 
-  /** While this submission waits, the poll gets the job of another. */
+  /** While this submission waits, the poll gets another job. */
   async function goesAround(blocked: Promise<unknown>, answer: Promise<string[]>): Promise<void> {
     await until('it to wait', async () => (await client.query(WAITING)).rowCount)
     const jobId = await submit()

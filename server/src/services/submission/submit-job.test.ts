@@ -66,7 +66,7 @@ eachServices(
       await Promise.all([submit(a), submit(a), submit(b), submit(c, 60), submit(a, 0, 'k')])
       await submit(a, 0, 'k')
       expect(new Set(woken)).toEqual(new Set([`queue:${a}`, `queue:${b}`]))
-      // Once a batch, however many came in.
+      // One wake-up for each batch.
       expect(woken.length).toBeLessThanOrEqual(2 * batches.length)
     })
 

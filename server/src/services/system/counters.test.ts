@@ -108,7 +108,7 @@ describe.each(ENGINES)('the counts of a job, on %s', (engine) => {
 })
 
 describe('many counts', () => {
-  /** A store that remembers what it was asked, and fails when told to. */
+  /** A store that records its commands, and fails when told to. */
   function askedStore() {
     const asked: Command<unknown>[] = []
     const real = openSqlite({ now: realWorld.now })
@@ -192,14 +192,14 @@ describe('two nodes', () => {
       'SELECT job_id, CAST(sum(replays_served) AS bigint) AS sum FROM ichido.once_counters GROUP BY job_id',
     )
     expect(rows).toHaveLength(20)
-    // Of each job, once by its own id and once by its run's.
+    // For each job, once by its own id and once by the id of its run.
     for (const row of rows) expect(row.sum).toBe(3 * 2 * batches)
   })
 })
 
 const DAY_MS = 86_400_000
 
-/** Over all minutes and nodes. */
+/** The sums over all minutes and nodes. */
 async function sums(store: Store): Promise<Record<string, number>> {
   const totals: Record<string, number> = {}
   for (const { name, count } of (await store.read(findMinuteCounts(DAY_MS))).sums) {
@@ -216,7 +216,7 @@ describe.each(ENGINES)('%s', (engine) => {
   beforeEach(() => sql(opened.store, 'DELETE FROM ichido.minute_counts'))
   afterAll(() => opened.close())
 
-  /** As after a COMMIT whose answer got lost: the write has happened, and fails. */
+  /** The write succeeds, and its answer is lost. */
   function unheard(): { store: Store; lose: { next: boolean } } {
     const lose = { next: false }
     const { store: real } = opened
@@ -312,7 +312,7 @@ describe('two nodes', () => {
           ['keyed_submits', 2],
         ])
         const batch: MinuteBatch = { minute, nodeId, batchN, counts }
-        // The first may still be under way when it comes again.
+        // The first batch may still be running when it is repeated.
         await Promise.all([store.write(addMinuteCounts(batch)), nodes.a().write(addMinuteCounts(batch))])
       }
     }

@@ -36,7 +36,7 @@ describe.each(ENGINES)('a detached worker, on %s', (engine) => {
     await poll(stops, 'quiet')
     const id = await scene.submit({ queue: 'quiet' })
     expect(await waitsFor(id)).toBe('workers_busy')
-    // What was noted of its poll may be under way still, and comes after a goodbye then.
+    // The note of its poll may still be on its way, and would come after the detach.
     const { detached_at } = await until('a goodbye after that', async () => {
       const goodbye = await workers().detach(stops)
       return (await shown(stops)).last_seen_at === goodbye.detached_at && goodbye
@@ -59,7 +59,7 @@ describe.each(ENGINES)('a detached worker, on %s', (engine) => {
     expect(await shown(back)).toMatchObject(online)
     workers().seen(back.workerId)
     await workers().detach(back)
-    // The store's clock is not the one that passes here, so only a word that is fresh when it is noted is later.
+    // The fake clock does not move the clock of the store, so only a fresh call is later.
     await until('the note', async () => {
       workers().seen(back.workerId)
       await scene.pass(100)

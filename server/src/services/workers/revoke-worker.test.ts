@@ -21,7 +21,7 @@ eachServices(
     const workers = () => services().workers
     const store = () => services().deps.store
 
-    /** A registered worker with a queue of its own. */
+    /** A registered worker with its own queue. */
     async function scene(): Promise<Scene & { token: string }> {
       const { worker_id: workerId, worker_token: token } = await registered(services())
       return Object.assign(new Scene(store()), { workerId, token })

@@ -10,7 +10,7 @@ const operator = callerOf('operator')
 const HOUR_MS = 3_600_000
 
 let skippedMs = 0
-/** Lets go of what is trusted without asking the store, as on a node that has not seen it. */
+/** Clears the trusted tokens, as on a node that has not seen them. */
 const forgetTrust = () => {
   skippedMs += 1_000
 }

@@ -43,7 +43,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
     await http.services.deps.store.write(promoteDue(100, byRunAt))
     const leased = await lease(http, 'cloud.wait')
     expect(leased).toMatchObject({ job_id: first.job_id, artifacts: [{ name: 'a' }, { name: 'b' }] })
-    // What it waits for is no part of what the worker is told to do.
+    // The awaited artifacts are not part of the payload.
     expect(leased.payload).toEqual({ config_name_to_load: 'lora', provider: 'wait' })
     expect(await statusOf(first.job_id)).toBe('running')
   })

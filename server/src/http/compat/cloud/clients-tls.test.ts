@@ -9,7 +9,7 @@ import { selfSigned } from '../../../testing/http/certificate.ts'
 import { type Ended, S0Runner } from '../../../testing/http/s0-clients.ts'
 import type { CloudAnswer, CloudJob } from './shapes.ts'
 
-/** A server with tokens, over TLS: S0's clients know nothing but its URL, `https://ci:TOKEN@host`. */
+/** A server with tokens over TLS. The clients of S0 know only its URL, `https://ci:TOKEN@host`. */
 
 const INSTALL_TIMEOUT_MS = 600_000
 
@@ -118,7 +118,7 @@ describe('with a wrong token in their URL,', () => {
 })
 
 describe("a client like SimpleTuner's own, with X-API-Key,", () => {
-  /** It reads `detail` of what is refused, and prints a line for each call: the status, and what it read. */
+  /** It reads `detail` of a refusal, and prints the status and the text of each call. */
   const CLIENT = `
 import json, os, ssl, sys, urllib.error, urllib.request
 

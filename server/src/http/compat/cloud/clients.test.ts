@@ -11,7 +11,7 @@ import { type Gate, openGate } from '../../../testing/http/http-gate.ts'
 import { type Ended, S0_CLIENTS, type S0Client, S0Runner, sourceOf } from '../../../testing/http/s0-clients.ts'
 import type { CloudAnswer, CloudJob } from './shapes.ts'
 
-/** Installing what S0's clients need may take this long. */
+/** Installing the packages of S0's clients may take this long. */
 const INSTALL_TIMEOUT_MS = 600_000
 
 let clients: S0Runner
@@ -37,13 +37,13 @@ beforeEach(() => {
 
 function start(): void {
   serving = serve({ DATA_DIR: join(folder, 'data') })
-  // Whoever waits for it hears of a failure; nobody may be waiting yet.
+  // The awaiting test gets the failure, but it may not await yet.
   serving.catch(() => {})
 }
 
 const url = async () => (await serving).url
 
-/** kill -9; it is on its way up again, on another port, when this settles. */
+/** kill -9. The server is restarting on another port when this settles. */
 async function crash(): Promise<void> {
   await (await serving).kill9()
   start()
@@ -57,7 +57,7 @@ async function call(method: string, path: string, body?: object): Promise<unknow
   return answer.json()
 }
 
-/** Each test has a config of its own, so that its jobs can be told from the others'. */
+/** Each test has its own config, to find its own jobs. */
 const newConfig = () => `config-${randomUUID()}`
 
 async function jobsOf(config: string): Promise<string[]> {
@@ -78,12 +78,12 @@ async function withFullQuota<T>(work: () => Promise<T>): Promise<T> {
 
 const QUOTA = 'Quota exceeded: Maximum 1 concurrent jobs allowed'
 
-/** The job is stored, then the server is killed before anybody hears of it; at full size it is out of reach at first. */
+/** The job is stored, and the server is killed before it answers. At full size it is down at first. */
 const crashUnheard = () => void gate.mishaps.push(...(full ? (['refuse'] as const) : []), crash)
 const TRIES = full ? 3 : 2
 
 test('the fixtures are the code of S0', () => {
-  // A clone elsewhere has no seeds; there the fixtures stand for them.
+  // A clone of the repository has no seeds, only the fixtures.
   for (const seed of globSync(join(root, '..', 'shared', 'seeds', '000*.txt'))) {
     const blocks = [...readFileSync(seed, 'utf8').matchAll(/^```(\w+)\n(.*?)^```$/gms)]
     for (const [name, { language, mark }] of Object.entries(S0_CLIENTS)) {
@@ -134,7 +134,7 @@ describe('the bash script', () => {
 })
 
 describe('the Python client on requests', () => {
-  // It calls http://localhost:8001, which is taken on some machine or other: as its proxy the gate sees those calls.
+  // It calls http://localhost:8001, which may be taken, so the gate is its proxy.
   const client = (config: string) => clients.requests(config, { http_proxy: gate.url, no_proxy: '' })
 
   const answerOf = ({ output }: Ended) => JSON.parse(output.trim().split('\n').at(-1) ?? '') as CloudAnswer
@@ -205,7 +205,7 @@ describe('the Python client on aiohttp', () => {
 describe('the step of GitHub Actions', () => {
   const step = (sha: string, runNumber: number) => clients.actions(gate.url, sha, runNumber)
 
-  // The step has its config's name inside, so its jobs are told apart by their key.
+  // The step contains the name of its config, so its jobs are found by their key.
   async function jobsOfKey(sha: string): Promise<string[]> {
     const key = encodeURIComponent(`gh-example/models-${sha}`)
     const { data } = (await call('GET', `/v1/jobs?key=${key}`)) as { data: { job_id: string }[] }

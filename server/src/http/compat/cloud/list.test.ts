@@ -92,7 +92,7 @@ describe.each(ENGINES)('the list of cloud jobs on %s', (engine) => {
     }
     expect(all.find((job) => job.job_id === failed)?.error_message).toBe('out of memory')
 
-    // When its time has come, whether or not it was promoted, the delayed one waits for a worker only.
+    // When it is due, promoted or not, the delayed job waits only for a worker.
     await sql(
       http.services.deps.store,
       'UPDATE ichido.runs SET run_at = now_ms() - 1 WHERE job_id = $1 AND latest',

@@ -23,7 +23,7 @@ describe.each(ENGINES)('the workers of S1, on %s', (engine) => {
   const store = () => http.services.deps.store
   const detail = async (jobId: string) => (await http.call('GET', `/v1/jobs/${jobId}`)).body as JobDetail
 
-  /** A new job in the hands of this worker. */
+  /** A new job that this worker holds. */
   async function given(holder: ZpeWorker = worker): Promise<ZpeLease> {
     const jobId = await submitZpe(http)
     const lease = await holder.leased()

@@ -11,11 +11,11 @@ import { createDefinition, deleteDefinition } from '../../../store/schedules/def
 import { BY, content } from '../../../testing/nodes/ticker.ts'
 import { openNode, sql } from '../../../testing/store/store.ts'
 
-/** A real server with its loops, and a client that knows nothing but S1. */
+/** A real server with its loops, and a client that knows only S1. */
 
 const SCRIPT = fileURLToPath(new URL('../fixtures/s1-curl.sh', import.meta.url))
 const INSTALL_TIMEOUT_MS = 600_000
-/** Long enough for a worker to report what it just leased, short enough for a test to wait for its end. */
+/** Long enough for a worker to report, and short enough for a test to wait for its end. */
 const SHORT_SECONDS = 3
 
 let bash: string
@@ -42,7 +42,7 @@ afterAll(async () => {
   await database.leave()
 })
 
-/** Retries at once; the script does not wait as long as people do. */
+/** Retries at once, because the script does not wait long. */
 async function lend(policy: JobPolicy): Promise<void> {
   const backoff = { baseSeconds: 0, capSeconds: 0, jitter: 0 }
   await store.write(deleteDefinition('zpe', BY()))
@@ -71,7 +71,7 @@ function script(life: string): Promise<Step[]> {
   })
 }
 
-/** Without the lives of those who found nothing to do and asked again. */
+/** The output without the polls that found no work. */
 const brief = (steps: Step[]) =>
   steps.filter(({ name, status }) => name !== 'lease' || status !== 204).map(({ name, status }) => `${name} ${status}`)
 const bodies = (steps: Step[], name: string) =>

@@ -28,7 +28,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
   const states = async (jobId: string) => (await detail(jobId)).runs.map(({ state }) => state)
   const errorOf = ({ body }: Answer) => (body as ErrorBody).error
 
-  /** Its lease is over; the leader has not looked yet. */
+  /** The lease has ended, and the leader has not looked yet. */
   async function overdue(): Promise<ZpeLease> {
     const jobId = await submitZpe(http)
     const lease = await worker.leased()
@@ -36,7 +36,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
     return lease
   }
 
-  /** The leader has given the run up, and the job waits for its next attempt. */
+  /** The leader has ended the run, and the job waits for its next attempt. */
   async function lapsed(): Promise<ZpeLease> {
     const lease = await overdue()
     await reaper.reapAll()
@@ -47,7 +47,7 @@ describe.each(ENGINES)('reports of S1 workers after their lease, on %s', (engine
   test('a result counts before the leader marks the run, and while it is confirming', async () => {
     const unnoticed = await overdue()
     expect(await worker.result(unnoticed.job_id)).toMatchObject({ status: 200 })
-    // A job that was submitted by the native API has the native continuation time.
+    // A job of the native API has the native continuation time.
     const native = await http.call('POST', '/v1/jobs', { body: { kind: 'zpe', queue: 'zpe', payload: JOB } })
     const { job_id } = native.body as { job_id: string }
     await worker.leased()

@@ -84,7 +84,7 @@ describe.each(Object.entries(PLACES))('at the same time, on %s', (_, open) => {
       expect({ state, runs: runs.length }).toEqual(
         result.status === 200 ? { state: 'SUCCEEDED', runs: 1 } : { state: 'PENDING', runs: 2 },
       )
-      // Else its next run would be due while another test looks for its own.
+      // Otherwise its next run would be due during another test.
       await nodes[0].call('POST', `/v1/jobs/${jobId}/cancel`)
     }
   })
@@ -104,7 +104,7 @@ describe.each(Object.entries(PLACES))('at the same time, on %s', (_, open) => {
     const jobs = await Promise.all(Array.from({ length: ROUNDS }, (_, i) => submitZpe(i % 2 ? nodes[0] : nodes[1])))
     const answers = await Promise.all(Array.from({ length: ROUNDS * 2 }, (_, i) => workers[i % 2 ? 0 : 1].lease()))
     const leased = answers.filter((answer) => answer.status === 200).map((answer) => answer.body as { job_id: string })
-    // Whoever looked while the others held the rest found nothing, and asks again.
+    // A worker that polled while others held the rest found nothing, and polls again.
     for (let next = await workers[0].lease(); next.status === 200; next = await workers[0].lease()) {
       leased.push(next.body as { job_id: string })
     }
