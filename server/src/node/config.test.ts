@@ -150,14 +150,14 @@ test.each([
   'ftp://app.example.org',
   'null',
   'https://user@app.example.org',
-])('ALLOWED_ORIGINS refuses %s, which is no origin', (wrong) => {
+])('ALLOWED_ORIGINS refuses %s, which is not an origin', (wrong) => {
   expect(problemsOf({ ALLOWED_ORIGINS: `https://ok.example.org,${wrong}` })).toEqual([
     'ALLOWED_ORIGINS must be * or origins like https://app.example.org, without a path, separated by commas; ' +
       `${JSON.stringify(wrong)} is not an origin`,
   ])
 })
 
-test('what may hold a password is not repeated', () => {
+test('a value that may contain a password is not repeated', () => {
   const problems = problemsOf({ DATABASE_URL: 'mysql://root:hunter2@db', REDIS_URL: 'http://:hunter2@r' })
   expect(problems).toEqual([
     'DATABASE_URL must be an address like postgres://user:password@host/database',
@@ -169,7 +169,7 @@ test('all wrong settings are named at once', () => {
   expect(problemsOf({ PORT: 'x', LOG_LEVEL: 'y', BASE_PATH: 'z', REAP_BATCH_MAX: '0' })).toHaveLength(4)
 })
 
-test('a variable that is set to nothing is not set', () => {
+test('an empty variable counts as not set', () => {
   expect(readServerConfig(surroundings({ PORT: '', DATABASE_URL: '', HOST: '' })).port).toBe(8001)
 })
 
@@ -183,7 +183,7 @@ test.each([
 })
 
 test.each(['10.0.0.0/33', 'fd00::/129', '10.0.0', '10.0.0.1/8/8', '::1%lo', '10.0.0.1,', '1', 'localhost'])(
-  'TRUST_PROXY=%s is no list of addresses',
+  'TRUST_PROXY=%s is not a list of addresses',
   (text) => {
     expect(problemsOf({ TRUST_PROXY: text })).toEqual([
       `TRUST_PROXY must be true, false, or addresses like 10.0.0.0/8 separated by commas, not "${text}"`,
@@ -191,7 +191,7 @@ test.each(['10.0.0.0/33', 'fd00::/129', '10.0.0', '10.0.0.1/8/8', '::1%lo', '10.
   },
 )
 
-test('a secret can be given as the file that holds it', () => {
+test('a secret can be read from a file', () => {
   const files = { '/run/secrets/db': 'postgres://u:p@db/x\n', '/srv/app/token': 'ichido_abc\n' }
   expect(readStoreConfig(surroundings({ DATABASE_URL_FILE: '/run/secrets/db' }, files)).storage).toEqual({
     databaseUrl: 'postgres://u:p@db/x',
@@ -200,7 +200,7 @@ test('a secret can be given as the file that holds it', () => {
   expect(readClientConfig(surroundings({ ICHIDO_TOKEN_FILE: 'token' }, files)).token).toBe('ichido_abc')
 })
 
-test('the direct address may be in a file too, and needs the other one', () => {
+test('the direct address can be read from a file, and needs the other one', () => {
   const files = { '/run/direct': 'postgres://u:p@a/x\n' }
   const direct = { DATABASE_DIRECT_URL_FILE: '/run/direct' }
   const { storage } = readStoreConfig(surroundings({ DATABASE_URL: 'postgres://b/x', ...direct }, files))
@@ -216,7 +216,7 @@ test('an address that asks for a standby is refused, without its password', () =
   ])
 })
 
-test('a token in the address of a client is its token, and is no longer in the address', () => {
+test('a token in the client’s address is used and removed from the address', () => {
   const client = (env: Record<string, string>) => readClientConfig(surroundings(env))
   const ICHIDO_URL = 'https://ci:ichido_a-b@jobs.example.org/base/'
   expect(client({ ICHIDO_URL })).toEqual({ url: 'https://jobs.example.org/base', token: 'ichido_a-b' })
@@ -234,7 +234,7 @@ test('a token in the address of a client is its token, and is no longer in the a
   ])
 })
 
-test('a secret and its file together are refused, and so is a file that is not there', () => {
+test('a secret and its file together are refused, and so is a missing file', () => {
   expect(problemsOf({ DATABASE_URL: 'postgres://db/x', DATABASE_URL_FILE: '/f' })).toEqual([
     'DATABASE_URL and DATABASE_URL_FILE are both set; keep one of them',
   ])
@@ -243,7 +243,7 @@ test('a secret and its file together are refused, and so is a file that is not t
   ])
 })
 
-describe('files of TLS that do not fit', () => {
+describe('a mismatched TLS key and certificate are refused', () => {
   const { cert, key } = selfSigned()
   const locked = createPrivateKey(key).export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'x' })
   const noCertificate = 'TLS_CERT_FILE names /srv/app/c.pem, which holds no certificate'

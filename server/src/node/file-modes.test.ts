@@ -16,7 +16,7 @@ import { realWorld } from './world.ts'
 const folder = mkdtempSync(join(tmpdir(), 'ichido-modes-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-/** The most generous and the usual one: neither has a say. */
+/** The most generous umask and the usual one. Neither makes a difference. */
 const UMASKS = [0o000, 0o022]
 let usual: number
 beforeEach(() => {
@@ -28,7 +28,7 @@ afterEach(() => {
 
 const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8)
 
-/** Of everything in a folder and below. */
+/** The modes of everything in a folder and below. */
 function modesIn(root: string): Record<'folder' | 'file', Set<string>> {
   const found = { folder: new Set<string>(), file: new Set<string>() }
   for (const entry of readdirSync(root, { recursive: true, withFileTypes: true })) {
@@ -37,7 +37,7 @@ function modesIn(root: string): Record<'folder' | 'file', Set<string>> {
   return found
 }
 
-/** Everything that a node keeps in the folder: an upload that is under way, a blob, one of several parts, a log. */
+/** Everything that a node stores in the folder: an open upload, a blob, a blob of several parts, a log. */
 async function fill(store: Store, storage: object, artifacts: string | undefined): Promise<void> {
   const onTrouble = (_: string, error: unknown) => expect.fail(String(error))
   const { deps } = await openFiles({ storage, artifacts: { folder: artifacts }, world: realWorld, onTrouble }, store)
@@ -66,22 +66,19 @@ async function* chunksOfLog<T>(chunk: T): AsyncGenerator<T> {
   yield chunk
 }
 
-test.each(UMASKS)(
-  'with the umask %o a folder, its database, artifacts and logs are its owner’s alone',
-  async (umask) => {
-    process.umask(umask)
-    const dataDir = join(folder, `new-${umask}`, 'data')
-    const store = openSqlite({ dataDir, now: realWorld.now })
-    await fill(store, { dataDir }, undefined)
-    expect(readdirSync(dataDir).sort()).toEqual(expect.arrayContaining(['ichido.db', 'ichido.db-wal', 'lock.db']))
-    expect(modeOf(dataDir)).toBe('700')
-    expect(modesIn(dataDir)).toEqual({ folder: new Set(['700']), file: new Set(['600']) })
-    expect(exposedFiles({ storage: { dataDir }, artifacts: { folder: undefined, bytesMax: 1 } })).toEqual([])
-    await store.close()
-  },
-)
+test.each(UMASKS)('with the umask %o a folder and all its files are private', async (umask) => {
+  process.umask(umask)
+  const dataDir = join(folder, `new-${umask}`, 'data')
+  const store = openSqlite({ dataDir, now: realWorld.now })
+  await fill(store, { dataDir }, undefined)
+  expect(readdirSync(dataDir).sort()).toEqual(expect.arrayContaining(['ichido.db', 'ichido.db-wal', 'lock.db']))
+  expect(modeOf(dataDir)).toBe('700')
+  expect(modesIn(dataDir)).toEqual({ folder: new Set(['700']), file: new Set(['600']) })
+  expect(exposedFiles({ storage: { dataDir }, artifacts: { folder: undefined, bytesMax: 1 } })).toEqual([])
+  await store.close()
+})
 
-test('a database of an earlier version is tightened, its folder is not, and the doctor is told', async () => {
+test('an exposed database is restricted, its folder is only reported', async () => {
   process.umask(0o022)
   const dataDir = join(folder, 'old')
   const artifacts = join(dataDir, 'artifacts')
@@ -105,7 +102,7 @@ test('a database of an earlier version is tightened, its folder is not, and the 
   await store.close()
 })
 
-test('a second open() in this process gives up no lock of the first', async () => {
+test('a second open() in this process does not release the first lock', async () => {
   const dataDir = join(folder, 'locked')
   const store = openSqlite({ dataDir, now: realWorld.now })
   expect(() => openSqlite({ dataDir, now: realWorld.now })).toThrow('is using')
@@ -115,7 +112,7 @@ test('a second open() in this process gives up no lock of the first', async () =
   await store.close()
 })
 
-test.each(UMASKS)('with the umask %o a folder that a group may write to is the group’s all through', async (umask) => {
+test.each(UMASKS)('with the umask %o a group folder is shared with the group throughout', async (umask) => {
   process.umask(umask)
   const database = await freshDatabase()
   const store = await openNode(database.url)

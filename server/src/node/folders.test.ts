@@ -12,7 +12,7 @@ import { realWorld } from './world.ts'
 const folder = mkdtempSync(join(tmpdir(), 'ichido-disk-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-test('a node looks at the disks of the folders that it writes to, each once', async () => {
+test('a node checks the disks of its folders, each once', async () => {
   const folders = async (...args: Parameters<typeof disksOf>) => (await disksOf(...args)()).map((disk) => disk.folder)
   const dataDir = folder
   expect(await folders({ storage: { dataDir } })).toEqual([folder])
@@ -26,7 +26,7 @@ test('a node looks at the disks of the folders that it writes to, each once', as
   await expect(disksOf({ storage: { dataDir: join(folder, 'none') } })()).rejects.toThrow('ENOENT')
 })
 
-test('a node with a certificate that ends soon says so when it leads', async () => {
+test('a leader reports that its certificate ends soon', async () => {
   const { cert } = selfSigned()
   const alert = Promise.withResolvers<AlertChange>()
   const node = await startNode({

@@ -33,7 +33,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const agree = (shards: number, url = redis.url) => agreeOnShards({ world, store: opened.store, url, shards })
   const vacate = () => sql(opened.store, 'UPDATE ichido.leadership SET holder = NULL')
 
-  test('all nodes have the number of the first, and it changes while nothing waits', async () => {
+  test('all nodes use the first number, and it changes while nothing waits', async () => {
     await agree(4)
     await agree(4)
     await agree(8)
@@ -41,7 +41,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await agree(2)
   })
 
-  test('is not changed while a stream holds what no router has read', async () => {
+  test('is not changed while a stream has unread entries', async () => {
     await agree(4)
     const id = await client.xAdd('scan:events:3', '*', { data: '{"job_id":"a","stage":"b","seq":1}' })
     await expect(agree(2), 'there is no group yet').rejects.toThrow(
@@ -70,21 +70,21 @@ describe.each(ENGINES)('%s', (engine) => {
     await agree(8)
   })
 
-  test('is not changed while Redis is away', async () => {
+  test('is not changed while Redis is unreachable', async () => {
     await agree(4)
     const hasty = { ...world, after: (ms: number, then: () => void) => world.after(Math.min(ms, 200), then) }
     const away = agreeOnShards({ world: hasty, store: opened.store, url: 'redis://127.0.0.1:1', shards: 8 })
     await expect(away).rejects.toThrow('Redis does not answer')
   })
 
-  test('of two nodes that name the owner at once one does, and both have its name', async () => {
+  test('if two nodes name the owner at once, both get the same name', async () => {
     const claim = (name: string) => opened.store.write(claimRedisOwner(name))
     const names = await Promise.all([claim('one'), claim('two')])
     expect(new Set(names).size).toBe(1)
     expect(await claim('three')).toBe(names[0])
   })
 
-  test('of two nodes that change it at once one does', async () => {
+  test('if two nodes change it at once, one succeeds', async () => {
     await agree(4)
     const changes = [8, 16].map((shards) => opened.store.write(changeShards(4, shards)))
     expect((await Promise.all(changes)).sort()).toEqual([false, true])

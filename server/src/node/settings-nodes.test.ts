@@ -9,7 +9,7 @@ import { sql, until } from '../testing/store/store.ts'
 import { type ControlNode, startNode } from './main.ts'
 import { realWorld } from './world.ts'
 
-/** Two whole nodes on one PostgreSQL: what is changed on one is in force on both, without a restart. */
+/** Two nodes on one PostgreSQL: a change on one takes effect on both, without a restart. */
 
 const POLL_MS = 2_000
 
@@ -38,7 +38,7 @@ async function start(changes: { fixed?: FixedSettings; world?: World; looped?: (
   return node.services
 }
 
-test('a change is told to the other nodes, and found by those that were not told', async () => {
+test('a change reaches all nodes, also without a wake-up', async () => {
   const deaf: World = {
     ...realWorld,
     // Nothing wakes it but the change itself.
@@ -57,7 +57,7 @@ test('a change is told to the other nodes, and found by those that were not told
   await until('the node to look by itself', async () => a.settings.get('redrive_batch_max') === 6)
 })
 
-test('a loop that waits for long hears at once that its interval is shorter, on either node', async () => {
+test('a waiting loop notices a shorter interval at once, on either node', async () => {
   const a = await start()
   await a.settings.put(LOCAL_ADMIN, 'promote_interval_seconds', 30)
   await a.settings.put(LOCAL_ADMIN, 'reap_interval_seconds', 30)
@@ -71,7 +71,7 @@ test('a loop that waits for long hears at once that its interval is shorter, on 
   await until('its first tick', async () => ticks.promote)
   await a.settings.put(LOCAL_ADMIN, 'promote_interval_seconds', 0.05)
   await until('many more', async () => (ticks.promote ?? 0) > 10)
-  // It leads once all others are gone, and its duties hear of changes as well.
+  // It leads once all others are gone, and its duties notice changes, too.
   await Promise.all(nodes.splice(0, nodes.length - 1).map((node) => node.close()))
   await until('it to lead', async () => ticks.reap)
   await b.settings.put(LOCAL_ADMIN, 'reap_interval_seconds', 0.05)
@@ -81,7 +81,7 @@ test('a loop that waits for long hears at once that its interval is shorter, on 
   )
 })
 
-test('the environment beats what is stored, on the node that has it', async () => {
+test('the environment overrides the stored value, on its node', async () => {
   const [a, b] = [await start(), await start({ fixed: { reap_batch_max: 3 } })]
   await a.settings.put(LOCAL_ADMIN, 'reap_batch_max', 9)
   await a.settings.put(LOCAL_ADMIN, 'reassign_after_seconds', 20)

@@ -21,7 +21,7 @@ beforeEach(() => {
   })
 })
 
-test('the same trouble is said once a minute, another at once', async () => {
+test('the same error is logged once a minute, another at once', async () => {
   const error = new Error('full')
   for (let i = 0; i < 3; i++) log.on('archive', error)
   log.on('archive', new Error('gone'))
@@ -33,7 +33,7 @@ test('the same trouble is said once a minute, another at once', async () => {
   expect(lines).toHaveLength(4)
 })
 
-test('of a store that is away one line is said for everybody, and one when it answers again', async () => {
+test('an unreachable store is one line for all, and one when it answers again', async () => {
   const away = () => log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
   away()
   log.on('schedule', new StoreUnavailable('PostgreSQL cannot be reached either'))
@@ -49,7 +49,7 @@ test('of a store that is away one line is said for everybody, and one when it an
   expect(lines).toHaveLength(4)
 })
 
-test('of a full disk one line is said when it begins, and one when it is over', () => {
+test('a full disk is one line, and one when it has space again', () => {
   const full = new StoreFull('store', 'that holds DATA_DIR')
   const time: FullTime = { alertId: '', place: 'store', message: full.message, beganAtMs: 1, endedAtMs: null }
   log.onFull(time)
@@ -76,7 +76,7 @@ test.each([
   expect(lines.at(-1)).toEqual([expect.anything(), 'the store cannot be reached'])
 })
 
-test('once it is closed nothing waits for the store any more', async () => {
+test('a closed log does not wait for the store', async () => {
   log.on('reap', new StoreUnavailable('PostgreSQL cannot be reached'))
   await settled()
   expect(world.pendingMs).toHaveLength(1)

@@ -12,7 +12,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('ids are UUIDv7 of the present and rise strictly within a process', () => {
+test('ids are UUIDv7 of the current time and rise within a process', () => {
   const before = Date.now()
   let last = ''
   for (let i = 0; i < COUNT; i++) {
@@ -26,7 +26,7 @@ test('ids are UUIDv7 of the present and rise strictly within a process', () => {
   expect(madeAtMs).toBeLessThanOrEqual(Date.now())
 })
 
-test('ids rise also when the clock goes back', () => {
+test('ids rise even when the clock goes back', () => {
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 5_000 })
   const ahead = realWorld.uuid()
   vi.setSystemTime(Date.now() - 60_000)
@@ -46,13 +46,13 @@ test('two processes never make the same id', async () => {
   expect(new Set(ids).size).toBe(2 * COUNT)
 })
 
-test('secrets have the asked bytes, safe for URLs, and differ', () => {
+test('secrets have the given size, are safe for URLs, and differ', () => {
   const secrets = Array.from({ length: 100 }, () => realWorld.secret(32))
   for (const secret of secrets) expect(secret).toMatch(/^[\w-]{43}$/)
   expect(new Set(secrets).size).toBe(100)
 })
 
-test('a timer goes off once, or not at all when it is called off', () => {
+test('a timer fires once, or never if it is canceled', () => {
   vi.useFakeTimers()
   let calls = 0
   const count = () => calls++

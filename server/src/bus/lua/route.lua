@@ -1,5 +1,5 @@
--- S4's layers 2 and 3: each event updates its job's state once, the higher cursor stays, and the same script tells the
--- gateways of it.
+-- S4's layers 2 and 3: each event updates its job's state once, the higher cursor stays, and the same script notifies the
+-- gateways.
 --
 -- KEYS[1]      channel of the shard
 -- KEYS[2 + 2i] state of the i-th event's job, e.g. scan:state:<job_id>
@@ -10,10 +10,10 @@
 -- ARGV[3 + 4i] the i-th event as JSON; it begins with its cursor
 -- ARGV[4 + 4i] its cursor
 -- ARGV[5 + 4i] its job
--- ARGV[6 + 4i] how long it is to be kept as the state, in ms; 0: it is too old for that
+-- ARGV[6 + 4i] how long it is kept as the state, in ms; 0: it is too old to be the state
 --
--- Result: how many events were new. Of those the channel hears in one message, a line each: job, blank, cursor. After the
--- number the states that were skipped: those keys hold something that is not Ichido's, and are left as they are.
+-- Result: the number of new events, then the skipped states: those keys hold data of another program, and are left
+-- unchanged. The channel gets one message with a line for each new event: job, blank, cursor.
 
 local count = (#KEYS - 1) / 2
 local marks = {}
@@ -45,7 +45,7 @@ for state, last in pairs(latest) do
   elseif last.cursor > kept and last.ms > 0 then
     redis.call('SET', state, last.event, 'PX', last.ms)
   elseif last.cursor > kept then
-    -- What is older than an event that is too old misleads; what is missing sends to the store.
+    -- A state older than this event would mislead. Without a state, readers ask the store.
     redis.call('DEL', state)
   end
 end

@@ -13,7 +13,10 @@ describe.each(ENGINES)('%s', (engine) => {
   let scene: LeaderScene
   let isFull: boolean
   let disks: FullDisks
-  /** The clock of the nodes; PostgreSQL's own cannot be moved, and two times within a millisecond are not told apart. */
+  /**
+   * The clock of the nodes. PostgreSQL's own clock cannot be moved, and two times within a millisecond are not
+   * distinguished.
+   */
   let nowMs: number
   const world = () => ({ uuid: scene.world.uuid, now: () => nowMs })
   /** The store, which takes no writes while it is full. */
@@ -46,7 +49,7 @@ describe.each(ENGINES)('%s', (engine) => {
     await Promise.all(Array.from({ length: times }, write))
   }
 
-  test('an alert comes from memory while the disk is full, and is stored once later', async () => {
+  test('an alert of a full disk is in memory first, and stored once later', async () => {
     const changes: (number | null)[] = []
     disks.onChange(({ endedAtMs }) => changes.push(endedAtMs))
     const record = createRecordFull({ store, fullDisks: disks }, await seize(scene.store))
@@ -67,7 +70,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(disks.ended).toEqual([])
   })
 
-  test('a leader of the past stores no alert, and the next one stores it', async () => {
+  test('a former leader stores no alert, and the next leader stores it', async () => {
     const past = await seize(scene.store)
     await fillUp(1)
     isFull = false
@@ -79,7 +82,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await alerts(true)).data).toHaveLength(1)
   })
 
-  test('what two nodes saw of one full disk is one alert, whichever of them leads', async () => {
+  test('a full disk that two nodes saw is one alert, whichever node leads', async () => {
     const other = new FullDisks({
       world: world(),
       store: { ...scene.store, write: (command) => store.write(command) },

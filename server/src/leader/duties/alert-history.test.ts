@@ -106,7 +106,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ).toEqual([true, false])
   })
 
-  test('a dead letter that a person has retried since was made all the same', async () => {
+  test('a dead letter that was retried since still counts', async () => {
     await history.deadLetters(11)
     const { deadLetters } = scene.services
     const { data } = await deadLetters.list(LOCAL_ADMIN, EVERY_DEAD_LETTER, 20, null)
@@ -117,7 +117,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await alerts('dead_letters')).toHaveLength(1)
   })
 
-  test('a retry whose worker is gone has failed, and gives its job another one', async () => {
+  test('a retry of a lost worker has failed, and its job gets another run', async () => {
     const { services } = scene
     const input = { max_attempts: 3, backoff: { base_seconds: 0 }, lease_ttl_seconds: 1, continuation_seconds: 1 }
     await scene.submit(input)

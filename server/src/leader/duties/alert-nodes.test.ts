@@ -24,7 +24,7 @@ test('each of the four alerts opens once and closes once, while leaders are kill
   await services.settings.put(LOCAL_ADMIN, 'alert_interval_seconds', 0.05)
   let leader = await startNode(url)
   await leader.untilLeads()
-  /** Kills the leader; the clock goes on to where its term is over. */
+  /** Kills the leader, and moves the clock to the end of its term. */
   async function succeed(): Promise<void> {
     const next = startNode(url)
     await leader.end('SIGKILL')
@@ -36,10 +36,10 @@ test('each of the four alerts opens once and closes once, while leaders are kill
     await history.deadLetters(11)
     await history.retries(20, 2)
     await history.submissions(10, 11)
-    // So many and so late that those that began at once do not make up for them.
+    // So many late starts that the earlier ones do not make up for them.
     await history.delays(30, () => pass(20 * MINUTE_MS))
     await services.minuteCounts.flush()
-    // Before it has looked, in the middle of it, or after.
+    // Before the tick, during it, or after it.
     await succeed()
     await until('all four to be open', async () => isEach(await told(services), { open: round, closed: round - 1 }))
     await succeed()
@@ -55,7 +55,7 @@ test('each of the four alerts opens once and closes once, while leaders are kill
   }
 })
 
-/** How many were opened so far, and how many of these were closed. */
+/** How many alerts were opened so far, and how many of these were closed. */
 interface Told {
   open: number
   closed: number
@@ -75,7 +75,7 @@ async function told({ deps }: Services): Promise<Record<string, Told>> {
   )
 }
 
-/** Whoever leads now has looked at all rules: it has found a queue that nobody had told it of. */
+/** The new leader has checked all rules: it has found a queue that was not reported to it. */
 async function ticked({ submission, alerts, deps }: Services): Promise<void> {
   const queue = v7()
   await submission.submit(LOCAL_ADMIN, { kind: 'work', queue }, { key: null })
@@ -91,7 +91,7 @@ async function startNode(url: string): Promise<NodeProcess> {
   return node
 }
 
-/** Services without loops, on a PostgreSQL whose clock the test has in its hands. */
+/** Services without loops, on a PostgreSQL whose clock the test controls. */
 async function place() {
   const { url, leave } = await freshDatabase()
   const { pool, shift } = await shiftedClock(url)

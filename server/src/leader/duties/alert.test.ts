@@ -41,7 +41,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const alerts = (all = false) => scene.services.alerts.list({ all, rule: null }, 200, null)
   const open = async () => (await alerts()).data.map(({ rule, subject }) => `${rule} ${subject}`).sort()
 
-  test('a schedule that is overdue has one alert until its tick was made, it was paused, or it is no more', async () => {
+  test('an overdue schedule has one alert until it is on time, paused or deleted', async () => {
     for (const name of ['made', 'paused', 'removed', 'early']) await define(name, 10)
     expect(await tick()).toBeNull()
     expect(await open()).toEqual([])
@@ -69,7 +69,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await alerts(true)).data).toHaveLength(4)
   })
 
-  test('a loop that is late has one alert until it is not, also when another node leads by then', async () => {
+  test('a late loop has one alert until it is on time, also with a new leader', async () => {
     loops = [
       { name: 'reap', late: true },
       { name: 'promote', late: false },
@@ -89,7 +89,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await open()).toEqual([])
   })
 
-  test('a leader of the past opens, closes and removes nothing', async () => {
+  test('a former leader opens, closes and removes nothing', async () => {
     await define('late', -61)
     loops = [{ name: 'reap', late: true }]
     await tick()
@@ -102,7 +102,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await alerts(true)).toEqual(before)
   })
 
-  test('a tick opens, closes and removes no more than the setting allows, and goes on at once', async () => {
+  test('a tick changes at most a batch of alerts, and continues at once', async () => {
     const { settings } = scene.services
     await settings.put(LOCAL_ADMIN, 'alert_batch_max', 2)
     for (let i = 0; i < 5; i++) await define(`late-${i}`, -61)
@@ -133,7 +133,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 })
 
-test('over HTTP: those that are open, or all; for whoever may see everything; and as a number', async () => {
+test('alerts over HTTP: open or all, only for callers who may see everything', async () => {
   const http = await testApp('sqlite')
   const insert = `INSERT INTO ichido.alerts (id, rule, subject, message, opened_at, closed_at) VALUES ($1, 'loop_late', $2, 'm', 0, $3)`
   const { store } = http.services.deps

@@ -81,7 +81,7 @@ describe.each(ENGINES)('%s', (engine) => {
     sql(store(), 'SELECT n, chunk, log_ref, end_bytes FROM ichido.run_logs WHERE run_id = $1 ORDER BY n', runId)
   const isArchived = async (runId: string) => (await rows(runId)).every(({ chunk }) => chunk === null)
 
-  test('a log moves to a file when its days are over; for 0 days it stays', async () => {
+  test('a log moves to a file after its days in the store; with 0 it stays', async () => {
     const [old, young] = [await written(8, 'a', 'b\n', 'c'), await written(6, 'young')]
     const running = await beginWriting(services())
     await running.write('it writes')
@@ -108,7 +108,7 @@ describe.each(ENGINES)('%s', (engine) => {
 
   const realSize = (file: string) => readFileSync(join(place.folder, file)).length
 
-  test('as many as a batch has room for, oldest first, and at once the next', async () => {
+  test('archives a batch, oldest first, and continues at once', async () => {
     const runs = [await written(10, 'a'), await written(9, 'b'), await written(8, 'c')]
     const tick = await archiver({ batchMax: 2 })
     expect(await tick()).toBe(0)
@@ -117,7 +117,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(place.files()).toHaveLength(3)
   })
 
-  test('rows of nodes that knew nothing of archives are archived like others', async () => {
+  test('rows of older nodes are archived like others', async () => {
     const run = await written(8, 'a', 'b', 'c')
     await sql(store(), 'UPDATE ichido.run_logs SET head = true')
     await (await archiver())()
@@ -126,7 +126,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(place.files()).toHaveLength(1)
   })
 
-  test('a log reads the same before and after, by page, as text, its tail, and followed, from any place', async () => {
+  test('a log reads the same before and after archiving, in every way', async () => {
     const queue = unique('q')
     const first = await beginWriting(services(), queue)
     await first.write('one\n', 'tw', 'o\nthree\n', '\u2028 x\r\n', '"quoted"\\\n')
@@ -172,7 +172,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('a reader in the middle of a log does not notice that it moves', async () => {
+  test('a reader in the middle of a log does not notice that it is archived', async () => {
     const texts = Array.from({ length: 250 }, (_, i) => `line ${i}\n`)
     const run = await written(8)
     const writing = await beginWriting(services())
@@ -215,10 +215,12 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await pagesOf(services(), writing.jobId, 100)).toEqual([])
   })
 
-  describe('broken off at any step', () => {
+  describe('interrupted at any step', () => {
     class Broken extends Error {}
 
-    /** Everything that a function of this object does is a step; the one with this number breaks, before or after it is done. */
+    /**
+     * Every call of a function of this object is a step; the step with this number fails, before or after it is done.
+     */
     function breaking<T extends object>(
       object: T,
       names: readonly string[],
@@ -248,7 +250,7 @@ describe.each(ENGINES)('%s', (engine) => {
       return typeof value === 'object' && value !== null && 'datasync' in value
     }
 
-    test('the file is on disk, and its name, before the store knows of it', async () => {
+    test('the file and its name are on disk before the store names it', async () => {
       await written(8, 'a\n')
       const done: string[] = []
       const step = (name: string, isDone: boolean) => {
@@ -262,7 +264,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(last).toEqual(['writeFile', 'sync', 'stat', 'rename', 'open', 'sync', 'write'])
     })
 
-    test('nothing is lost, the log is there once, and in the end one file is left', async () => {
+    test('nothing is lost, and in the end one file is left', async () => {
       const run = await written(8, 'a\n', 'b\n', 'c\n')
       const before = await pagesOf(services(), run.jobId, 10)
       let outcome: unknown
@@ -289,14 +291,14 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  /** Looks through all of the place, so much later. */
+  /** Checks all subfolders, that much later. */
   async function sweepAll(laterMs: number): Promise<void> {
     const world = { ...realWorld, now: () => realWorld.now() + laterMs }
     const tick = await archiver({ logArchive: await openLogArchive({ folder: place.folder, world }), days: 0 })
     for (let shard = 0; shard < LOG_SHARDS; shard += 4) await tick()
   }
 
-  describe('two leaders at it at once', () => {
+  describe('two leaders at once', () => {
     const many = Array.from({ length: 150 }, (_, i) => `${i}\n`)
 
     async function long() {
@@ -333,7 +335,7 @@ describe.each(ENGINES)('%s', (engine) => {
     test.each([
       ['while it reads', 'find_run_log', 1, /archived by another node/],
       ['before it names its file', 'archive_log', 0, null],
-    ])('one that sleeps %s does not spoil the file of the next', async (_, name, count, trouble) => {
+    ])('a leader that sleeps %s does not damage the file of the next', async (_, name, count, trouble) => {
       const run = await long()
       const { slow, reached, goOn } = pausing(name, count)
       const asleep = (await archiver({ store: slow }))()
@@ -350,7 +352,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await textOf(services(), run.jobId)).toBe(many.join(''))
     })
 
-    test('of one term, too: one of them names its file', async () => {
+    test('in one term, too: one of them names its file', async () => {
       const run = await long()
       const counted: number[] = []
       const meter = { ...silentMeter, logArchived: (bytes: number) => void counted.push(bytes) }
@@ -361,7 +363,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('the log of a run that goes on is not archived, and to that of one that has ended nothing is added', async () => {
+  test('the log of a running run is not archived, and an ended one does not grow', async () => {
     const run = await beginWriting(services())
     await run.write('a')
     const term = await seize(store())
@@ -376,7 +378,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await store().write(archiveLog(term, { ...item, lastN: 1 }))).toBe(false)
   })
 
-  describe('a file that is', () => {
+  describe('a file', () => {
     const unreadable = async (jobId: string, words: RegExp) => {
       const refused = { code: 'LOG_UNAVAILABLE', message: expect.stringMatching(words) }
       const { logs } = services()
@@ -391,7 +393,7 @@ describe.each(ENGINES)('%s', (engine) => {
       return { jobId, runId, path: join(place.folder, only(place.files())) }
     }
 
-    test('missing, cut off, damaged or of another log is told as such', async () => {
+    test('that is missing, incomplete, damaged or of another log is reported', async () => {
       const { jobId, path, runId } = await archived()
       const bytes = readFileSync(path)
       truncateSync(path, bytes.length - 9)
@@ -410,7 +412,7 @@ describe.each(ENGINES)('%s', (engine) => {
       }
     })
 
-    test('not needed any more goes: at once with its run, after a day when it was never named', async () => {
+    test('that is not needed is removed: with its run, or a day after a crash', async () => {
       const [kept, gone] = [await archived(), await written(8, 'gone')]
       await (await archiver())()
       const stray = { runId: gone.runId, fileId: v7() }

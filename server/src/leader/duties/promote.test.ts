@@ -17,7 +17,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const lease = (max = 10) =>
     scene.services.runs.lease('worker', { queues: ['default'], kinds: ['work'], max, waitMs: 0 })
 
-  test('a delayed job waits for its time, and then its queue is woken', async () => {
+  test('a delayed job waits for its time, and then wakes its queue', async () => {
     const id = await scene.submit({ delay_seconds: 30 })
     expect(scene.woken()).toEqual([])
     const leftMs = await promote()
@@ -35,14 +35,14 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await lease()).toMatchObject([{ job_id: id }])
   })
 
-  test('nobody waits: nothing to wait for', async () => {
+  test('without delayed runs there is no next time', async () => {
     await scene.submit()
     scene.woken()
     expect(await promote()).toBeNull()
     expect(scene.woken()).toEqual([])
   })
 
-  test('a canceled one does not come back', async () => {
+  test('a canceled job does not come back', async () => {
     const id = await scene.submit({ delay_seconds: 30 })
     await scene.services.jobs.cancel(LOCAL_ADMIN, id)
     await scene.pass(30_000)
@@ -50,7 +50,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await lease()).toEqual([])
   })
 
-  test('what was due first is worked on first, among those of one priority', async () => {
+  test('within one priority the run that was due first is leased first', async () => {
     const late = await scene.submit({ delay_seconds: 20 })
     const early = await scene.submit({ delay_seconds: 10 })
     const urgent = await scene.submit({ delay_seconds: 25, priority: 5 })
@@ -59,7 +59,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await lease()).map(({ job_id }) => job_id)).toEqual([urgent, early, late])
   })
 
-  test('two nodes promote each run once, and more than a batch is asked for at once', async () => {
+  test('two nodes promote each run once, and a full batch continues at once', async () => {
     await Promise.all(Array.from({ length: 1_001 }, () => scene.submit({ delay_seconds: 30 })))
     await scene.pass(30_000)
     expect(await promote()).toBe(0)

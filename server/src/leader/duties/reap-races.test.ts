@@ -14,7 +14,9 @@ import { twoNodes } from '../../testing/nodes/two-nodes.ts'
 import { finished, only, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 
-/** The reaper and a worker on one run, from two nodes on PostgreSQL: one of them is first, and the other goes by it. */
+/**
+ * The reaper and a worker race for one run, on two nodes with PostgreSQL: one of them is first, and the other notices.
+ */
 
 const nodes = twoNodes()
 
@@ -31,7 +33,7 @@ function review(): Command<Review> {
   return reviewRuns(term, { nowMs: Date.now(), evenMs: Number.MAX_SAFE_INTEGER, ...sizes })
 }
 
-/** A run whose lease has lapsed, and the end that the leader has in mind for it. */
+/** A run whose lease has expired, and the end that the leader plans for it. */
 async function confirming(): Promise<{ lease: Leased; expire: Command<Ended[]> }> {
   const lease = await scene.running()
   await scene.age(61_000)
@@ -43,7 +45,7 @@ const beat = (lease: Leased) => heartbeatBatch([scene.heartbeatItem(lease)])
 const finish = (lease: Leased) => finishBatch([scene.endItem(lease, finished())])
 
 describe('a heartbeat', () => {
-  test('that is on its way when the leader looks: the run is left alone', async () => {
+  test('that is under way when the leader looks keeps the run', async () => {
     const lease = await scene.running()
     await scene.age(61_000)
     const [[heard], reviewed] = await nodes.meet(beat(lease), review())
@@ -53,7 +55,7 @@ describe('a heartbeat', () => {
     expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', continuation_state: 'NONE' })
   })
 
-  test('that comes while the leader writes CONFIRMING clears it', async () => {
+  test('that comes while the leader writes CONFIRMING removes it', async () => {
     const lease = await scene.running()
     await scene.age(61_000)
     const [, [heard]] = await nodes.meet(review(), beat(lease))
@@ -65,7 +67,7 @@ describe('a heartbeat', () => {
     })
   })
 
-  test('that is on its way when the leader would end the run: it goes on', async () => {
+  test('that is under way when the leader would end the run keeps it', async () => {
     const { lease, expire } = await confirming()
     expect(await nodes.meet(beat(lease), expire)).toMatchObject([[{ kind: 'extended' }], []])
     expect(await nodes.a().write(expire)).toEqual([])
@@ -80,7 +82,7 @@ describe('a heartbeat', () => {
     ])
   })
 
-  test('and a lapse after it: what the leader had in mind before is no more', async () => {
+  test('and another expiry cancel the end that the leader planned before', async () => {
     const { lease, expire } = await confirming()
     await scene.heartbeat(lease)
     await scene.age(61_000)
@@ -91,7 +93,7 @@ describe('a heartbeat', () => {
 })
 
 describe('a result', () => {
-  test('that is on its way when the leader would end the run stands', async () => {
+  test('that is under way when the leader would end the run counts', async () => {
     const { lease, expire } = await confirming()
     expect(await nodes.meet(finish(lease), expire)).toMatchObject([[{ kind: 'recorded', state: 'SUCCEEDED' }], []])
     expect(await nodes.a().write(expire)).toEqual([])
@@ -108,8 +110,8 @@ describe('a result', () => {
   })
 })
 
-describe('a wish to cancel', () => {
-  test('that comes while the leader ends the run meets the next one', async () => {
+describe('a cancel request', () => {
+  test('that comes while the leader ends the run cancels the next run', async () => {
     const { lease, expire } = await confirming()
     expect(await nodes.meet(expire, cancelJob(lease.jobId))).toMatchObject([
       [{ state: 'TIMED_OUT' }],
@@ -137,7 +139,7 @@ describe('a start', () => {
     ])
   })
 
-  test('that is on its way when the leader looks: the worker has it', async () => {
+  test('that is under way when the leader looks gives the run to the worker', async () => {
     await scene.submitted()
     const lease = await scene.leased()
     await scene.age(61_000)
@@ -148,7 +150,7 @@ describe('a start', () => {
   })
 })
 
-test('two leaders at once, one of the past: each run ends once', async () => {
+test('two leaders at once, one of them former: each run ends once', async () => {
   const old = term
   const { lease, expire } = await confirming()
   term = await seize(nodes.b())
@@ -162,7 +164,7 @@ test('two leaders at once, one of the past: each run ends once', async () => {
   expect(await scene.runs(lease.jobId)).toHaveLength(2)
 })
 
-test('unforced, in numbers: a worker that was heard of keeps its run, and any other has lost it', async () => {
+test('many races: a worker with a heartbeat keeps its run, others lose it', async () => {
   for (let round = 0; round < size(20, 1_000); round++) {
     scene = new Scene(nodes.a())
     const { lease, expire } = await confirming()

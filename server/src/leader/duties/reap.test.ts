@@ -10,7 +10,7 @@ import { sql } from '../../testing/store/store.ts'
 import { ClockWatch } from '../election/clock-watch.ts'
 import { createReap } from './reap.ts'
 
-// Long, for the five seconds that a busy machine is given to be little of them.
+// Long compared with five seconds, which a busy machine may need.
 const LEASE_MS = 50_000
 const CONTINUATION_MS = 100_000
 const TIMES = { lease_ttl_seconds: LEASE_MS / 1000, continuation_seconds: CONTINUATION_MS / 1000 }
@@ -27,7 +27,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
   afterAll(() => scene.close())
 
-  /** Another node leads from now on: one that has seen nothing yet. */
+  /** Another node leads from now on, which has seen nothing yet. */
   async function takeOver(store = scene.store): Promise<void> {
     reap = createReap({ ...scene, store, clock: new ClockWatch(scene.world), leading: trusting(await seize(store)) })
   }
@@ -38,7 +38,7 @@ describe.each(ENGINES)('%s', (engine) => {
     if (leased === undefined) throw new Error('There should be a run to lease')
     return leased
   }
-  /** Nobody was heard of until the lease was over. */
+  /** No heartbeat came until the lease expired. */
   async function lapse(): Promise<void> {
     await scene.pass(LEASE_MS + 1)
     await reap()
@@ -54,7 +54,7 @@ describe.each(ENGINES)('%s', (engine) => {
     costMicros: null,
   } as const
 
-  test('an assigned run whose lease lapsed goes to the next worker; the first one cannot start it any more', async () => {
+  test('an assigned run with an expired lease goes to the next worker', async () => {
     const id = await scene.submit(TIMES)
     const first = await lease(false)
     await scene.pass(LEASE_MS - 5_000)
@@ -72,7 +72,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await job(id)).toMatchObject({ state: 'RUNNING', attempt: 2, retry_count: 0 })
   })
 
-  test('a running one whose lease lapsed is kept for its worker through the continuation time, and ends after it', async () => {
+  test('a running run with an expired lease ends after the continuation time', async () => {
     const id = await scene.submit({ ...TIMES, backoff: { base_seconds: 5, jitter: 0 } })
     const { lease_id } = await lease(true)
     await scene.pass(LEASE_MS - 5_000)
@@ -86,7 +86,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const lapsedMs = Date.parse(confirming?.lease_expires_at ?? '')
     expect(Math.round((untilMs - lapsedMs) / 1000)).toBe(CONTINUATION_MS / 1000)
 
-    // It is heard of in time: everything begins anew.
+    // A heartbeat comes in time: everything starts again.
     await scene.pass(CONTINUATION_MS - 5_000)
     await reap()
     expect(await scene.services.runs.heartbeat('worker', lease_id)).toMatchObject({ kind: 'extended' })
@@ -108,7 +108,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const [ended, next] = runs.map(({ finished_at, run_at }) => Date.parse(finished_at ?? run_at))
     expect(Math.round(((next ?? 0) - (ended ?? 0)) / 1000)).toBe(5)
 
-    // What its worker still says changes nothing.
+    // Later reports of its worker change nothing.
     expect(await scene.services.runs.heartbeat('worker', lease_id)).toEqual({
       kind: 'refused',
       reason: 'ALREADY_ENDED',
@@ -120,7 +120,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
   })
 
-  test('a report is accepted while it is confirming', async () => {
+  test('a report is accepted while the run is CONFIRMING', async () => {
     const id = await scene.submit(TIMES)
     const { lease_id, version } = await lease(true)
     await lapse()
@@ -133,7 +133,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['SUCCEEDED'])
   })
 
-  test('a new leader waits anew', async () => {
+  test('a new leader starts the wait again', async () => {
     const id = await scene.submit(TIMES)
     await lease(true)
     await lapse()
@@ -148,7 +148,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['TIMED_OUT', 'PENDING'])
   })
 
-  test('the continuation time is that of the job, else of the queue', async () => {
+  test('the continuation time comes from the job, else from the queue', async () => {
     await sql(
       scene.store,
       'INSERT INTO ichido.queues (name, continuation_seconds, lease_ttl_seconds) VALUES ($1, 400, 10)',
@@ -187,7 +187,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('one whose cancellation was asked for ends canceled after the same time, though its worker is still heard of', async () => {
+  test('a canceled run ends after the same time, even if its worker is alive', async () => {
     const id = await scene.submit(TIMES)
     const { lease_id } = await lease(true)
     await scene.services.jobs.cancel(LOCAL_ADMIN, id)
@@ -206,7 +206,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await scene.services.runs.finish('worker', lease_id, finished)).toMatchObject({ reason: 'ALREADY_ENDED' })
   })
 
-  test('a cancellation that is young does not overrule a heartbeat in the moment when its worker counts as lost', async () => {
+  test('a recent cancel request does not overrule a heartbeat', async () => {
     const id = await scene.submit(TIMES)
     const { lease_id } = await lease(true)
     let heard = 0
@@ -227,7 +227,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await states(id)).toEqual(['CANCELED'])
   })
 
-  test('one that takes longer than its timeout loses its lease, and ends after the continuation time', async () => {
+  test('a run that exceeds its timeout loses its lease, and ends later', async () => {
     const id = await scene.submit({
       timeout_seconds: 305.5,
       continuation_seconds: CONTINUATION_MS / 1000,
@@ -255,7 +255,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await job(id)).toMatchObject({ retry_count: 1, runs: [{ error: { code: 'TIMEOUT' } }, { error: null }] })
   })
 
-  test('one that was handed out again and again and never began is parked', async () => {
+  test('a run that was leased again and again without a start is given up', async () => {
     const id = await scene.submit(TIMES)
     for (let handedOut = 1; handedOut <= HANDOUTS_MAX; handedOut++) {
       expect(await lease(false)).toMatchObject({ attempt: handedOut })
@@ -270,7 +270,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ])
   })
 
-  test('what the workers of a process that is known to be dead had begun ends at once', async () => {
+  test('runs of local workers of a dead process end at once', async () => {
     const id = await scene.submit({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
     await lease(true, 'local-1')
     const others = await scene.submit({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
@@ -284,7 +284,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect((await job(id)).runs[0]?.error).toMatchObject({ code: 'WORKER_LOST' })
   })
 
-  test('it says when there is something to do next', async () => {
+  test('a tick returns when there is something to do next', async () => {
     expect(await reap()).toBeNull()
     await scene.submit(TIMES)
     expect(await reap()).toBeNull()
@@ -301,7 +301,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.ended).toEqual(['TIMED_OUT'])
   })
 
-  test('live runs and waiting jobs are untouched, whatever happens to their neighbours', async () => {
+  test('live runs and waiting jobs stay untouched', async () => {
     const lost = await scene.submit(TIMES)
     await lease(true)
     const live = await scene.submit({ lease_ttl_seconds: 3600 })
@@ -320,7 +320,7 @@ describe.each(ENGINES)('%s', (engine) => {
     ])
   })
 
-  test('what does not fit one batch is asked for at once', async () => {
+  test('a full batch continues at once', async () => {
     await Promise.all(Array.from({ length: 201 }, () => scene.submit(TIMES)))
     const call = { queues: ['default'], kinds: ['work'], max: 201, waitMs: 0, startId: 'process' }
     expect(await scene.services.runs.lease('worker', call)).toHaveLength(201)

@@ -30,10 +30,10 @@ eachEngine(({ store }) => {
   const newScene = () => new Scene(store())
   const write = <T>(command: Command<T>) => store().write(command)
 
-  /** Who gave jobs their next runs. */
+  /** The causes of the retries that were counted. */
   let counted: string[] = []
 
-  /** Ticks until the redrive has come to its end, or to something else worth looking at. */
+  /** Ticks until the redrive has ended, or until a condition holds. */
   async function drive(redrive: Redrive, enough: (now: Redrive) => boolean = ({ state }) => state !== 'running') {
     const tick = redriver(store(), await lead(store()), { retried: (by) => void counted.push(by) })
     return until('the redrive', async () => {
@@ -44,7 +44,7 @@ eachEngine(({ store }) => {
   }
 
   describe('a redrive', () => {
-    test('of all that match redrives each of them once, and nothing else', async () => {
+    test('of a filter redrives each match once, and nothing else', async () => {
       const scene = newScene()
       const [wanted, others] = [await makeDead(scene, 5), await makeDead(scene, 3, { kind: 'other' })].slice(0, 2)
       const filter = { ...EVERY_DEAD_LETTER, userId: scene.userId, kind: 'work', text: 'IT BR' }
@@ -58,7 +58,7 @@ eachEngine(({ store }) => {
       expect((await letters(scene)).map((row) => row.job_id).sort()).toEqual([...(others ?? [])].sort())
     })
 
-    test('goes on, also when one that began before it fails', async () => {
+    test('continues even if an earlier one fails', async () => {
       const scene = newScene()
       const redrives: Redrive[] = []
       for (const jobId of await makeDead(scene, 2)) redrives.push(await write(begin(scene, { jobIds: [jobId] })))
@@ -80,7 +80,7 @@ eachEngine(({ store }) => {
       for (const one of redrives) expect(await drive(one)).toMatchObject({ state: 'done', redriven: 1 })
     })
 
-    test('of a list takes those of it that are dead letters', async () => {
+    test('of a list takes the dead letters of the list', async () => {
       const scene = newScene()
       const [one = '', two = '', three = ''] = await makeDead(scene, 3)
       const jobIds = [one, two, two, v7()]
@@ -91,7 +91,7 @@ eachEngine(({ store }) => {
       expect(await letters(scene)).toMatchObject([{ job_id: three }])
     })
 
-    test('of a user does not touch what belongs to another, not even by its id', async () => {
+    test('of a user does not touch another user’s jobs, not even by id', async () => {
       const [mine, theirs] = [newScene(), newScene()]
       const jobId = await makeOneDead(theirs)
       const filter = { ...EVERY_DEAD_LETTER, userId: mine.userId }
@@ -105,7 +105,7 @@ eachEngine(({ store }) => {
       expect(await drive(await write(begin(scene)))).toMatchObject({ state: 'done', matched: 0, redriven: 0 })
     })
 
-    test('leaves alone what another redrive is at, until that is aborted', async () => {
+    test('leaves dead letters of another redrive alone until that is aborted', async () => {
       const scene = newScene()
       await makeDead(scene, 3)
       const first = await drive(await write(begin(scene)), ({ marked }) => marked)
@@ -116,7 +116,7 @@ eachEngine(({ store }) => {
       expect(await drive(second)).toMatchObject({ redriven: 3 })
     })
 
-    test('skips what somebody retried meanwhile and what lost its key', async () => {
+    test('skips jobs that were retried meanwhile or lost their key', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene)
       const keyed = await makeOneDead(scene, { key: 'k' })
@@ -131,7 +131,7 @@ eachEngine(({ store }) => {
       expect([...(await timesRetried(scene)).entries()]).toEqual([[jobId, 1]])
     })
 
-    test('that is aborted redrives nothing more, keeps what it did, and is on record', async () => {
+    test('that is aborted stops, keeps its work, and is recorded', async () => {
       const scene = newScene()
       await makeDead(scene, 40)
       const begun = await write(begin(scene, { perSecond: 20 }))
@@ -160,7 +160,7 @@ eachEngine(({ store }) => {
       expect(tookMs).toBeGreaterThan(1_200)
     })
 
-    test('is not held up when the clock was set back', async () => {
+    test('is not stopped by a clock that was set back', async () => {
       const scene = newScene()
       await makeDead(scene, 2)
       const begun = await drive(await write(begin(scene)), ({ marked }) => marked)
@@ -168,7 +168,7 @@ eachEngine(({ store }) => {
       expect(await drive(begun)).toMatchObject({ state: 'done', redriven: 2 })
     })
 
-    test('goes on where it was after a crash, under another leader', async () => {
+    test('continues after a crash, under another leader', async () => {
       const scene = newScene()
       const dead = await makeDead(scene, 30)
       const begun = await write(begin(scene, { perSecond: 40 }))
@@ -182,7 +182,7 @@ eachEngine(({ store }) => {
       expect([times.size, ...new Set(times.values())]).toEqual([dead.length, 1])
     })
 
-    test('of a leader of the past takes no step', async () => {
+    test('of a former leader takes no step', async () => {
       const scene = newScene()
       await makeDead(scene, 2)
       const begun = await drive(await write(begin(scene)), ({ marked }) => marked)
@@ -193,7 +193,7 @@ eachEngine(({ store }) => {
     })
   })
 
-  test('10,000 in stated size, all matching, paced, while new ones arrive and old ones die again: each once', async () => {
+  test('of 10,000, while new ones arrive and old ones die again: each once', async () => {
     const scene = newScene()
     const dead = await makeDead(scene, size(150, 10_000))
     const begun = await write(begin(scene, { perSecond: size(400, 5_000) }))
@@ -201,7 +201,7 @@ eachEngine(({ store }) => {
     const late: string[] = []
     do {
       for (let i = 0; i < 4; i++) await tick()
-      // What was redriven dies again at once, and so does a new job: both are dead letters that came too late.
+      // Redriven jobs die again at once, and so does a new job: both dead letters came too late.
       const fresh = await scene.submitted()
       late.push(fresh)
       await scene.age(0)
@@ -238,7 +238,7 @@ eachEngine(({ store }) => {
     })
   }
 
-  test('only those that run are looked at', async () => {
+  test('only running redrives are read', async () => {
     const scene = newScene()
     const begun = await write(begin(scene))
     const ids = async () => (await store().read(runningRedrives(100))).map(({ redriveId }) => redriveId)

@@ -10,7 +10,7 @@ import { settingsOf } from '../../testing/store/retention.ts'
 import { sql, until } from '../../testing/store/store.ts'
 import { createRelay } from './relay.ts'
 
-/** Of an event: some hundreds of them fill a small Redis. */
+/** The size of an event: some hundreds of them fill a small Redis. */
 const DATA = 'x'.repeat(4_000)
 
 let redis: TestRedis
@@ -46,7 +46,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   }
 
-  /** Transactions of other databases hold up what is read in the order of all transactions of the server. */
+  /** Transactions of other databases delay readers in the order of the server's transactions. */
   async function settled(): Promise<void> {
     if (engine === 'sqlite') return
     const text = `SELECT coalesce(max(tx::text::bigint), 0) < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS settled
@@ -57,7 +57,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const cursors = async (jobId: string, domain = 'work') =>
     (await scene.entries(domain, jobId)).filter(({ job_id }) => job_id === jobId).map(({ cursor }) => cursor)
 
-  test('what no node relayed is swept once, in order, lifecycle events as well, from when somebody began to', async () => {
+  test('events that no node relayed are swept once, in order', async () => {
     const before = await beginPublishing(services())
     await before.succeed()
     const sweep = await leader(3)
@@ -76,7 +76,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.relayed.swept).toBe(7)
   })
 
-  test('what nodes relayed is left alone', async () => {
+  test('events that nodes relayed are left alone', async () => {
     await (await leader())()
     const sweep = await leader()
     services().deps.relay = scene.relay
@@ -89,7 +89,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.relayed.swept).toBe(2)
   })
 
-  test('after FLUSHALL all that may be a state is there again', async () => {
+  test('after FLUSHALL all events that may be a state are sent again', async () => {
     const sweep = await leader()
     await sweep()
     const job = await beginPublishing(services())
@@ -103,7 +103,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.relayed.swept).toBe(10)
   })
 
-  test('while Redis is away everything goes on, and it catches up', async () => {
+  test('while Redis is unreachable everything works, and it catches up later', async () => {
     const sweep = await leader()
     await sweep()
     const watermark = await store().write(beginWatermark())
@@ -123,7 +123,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await scene.state('work', job.jobId)).toMatchObject({ cursor: 23 })
   })
 
-  test('a Redis that evicts is given everything once, and then what is new', { timeout: 600_000 }, async () => {
+  test('a Redis that evicts gets everything once, and then only new events', { timeout: 600_000 }, async () => {
     const evicting = await testRedis('single', { settings: { maxmemory: '3mb', 'maxmemory-policy': 'allkeys-lru' } })
     const there = new RedisScene(evicting.url)
     try {
@@ -131,7 +131,7 @@ describe.each(ENGINES)('%s', (engine) => {
       const count = size(400, 30_000)
       let ticks = 0
       const sweep = await leader(100, there.relay, () => {
-        // Two passes, with some room: without a bound it goes back with every key of its own that is gone.
+        // Two passes, with some tolerance: without the limit it would restart with every lost key.
         expect(++ticks).toBeLessThan((3 * count) / 100 + 100)
         return evicting.remove('ichido:memory:*')
       })
@@ -151,7 +151,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('a full Redis is left alone until it has room, and then gets all', async () => {
+  test('a full Redis is left alone until it has space, and then gets everything', async () => {
     const small = await testRedis('single', { settings: { maxmemory: '2mb', 'maxmemory-policy': 'noeviction' } })
     const there = new RedisScene(small.url)
     try {
@@ -163,7 +163,7 @@ describe.each(ENGINES)('%s', (engine) => {
       const before = await small.calls('evalsha')
       await expect(sweep()).rejects.toThrow('Redis is full')
       const watermark = await store().write(beginWatermark())
-      // A storm would be one try each time.
+      // A storm would try in every turn.
       for (let i = 0; i < 50; i++) await sweep()
       for (let i = 0; i < 50; i++) there.relay.stored(1, [anEvent()])
       await until('them to be left', async () => there.relayed.left === 50)
@@ -197,7 +197,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await cursors(job.jobId)).toEqual([1, 2])
   })
 
-  test('a watermark of another store is begun anew', async () => {
+  test('a watermark of another store is replaced', async () => {
     const place = { ...FIRST_EVENT, tx: Number.MAX_SAFE_INTEGER }
     await store().write(moveWatermark(await seize(store()), { place, checkpoints: [] }))
     const sweep = await leader()
@@ -210,7 +210,7 @@ describe.each(ENGINES)('%s', (engine) => {
   // SQLite names no transactions.
   if (engine === 'postgres') {
     const taken = () => scene.relay.taken(0, Number.MAX_SAFE_INTEGER).length
-    /** As a Redis that was killed, and had not written them to its disk. */
+    /** Like a killed Redis that had not written them to its disk. */
     const forgetMarks = (jobId: string) => redis.remove(`published:${jobId}:*`)
 
     /** Each call is a transaction that the node takes to Redis. */
@@ -221,7 +221,7 @@ describe.each(ENGINES)('%s', (engine) => {
       delete services().deps.relay
     }
 
-    test('what its own node relayed is not even looked at, until Redis may have lost it', async () => {
+    test('events of its own node are not read, until Redis may have lost them', async () => {
       const sweep = await leader()
       await sweep()
       const job = await beginPublishing(services())
@@ -238,7 +238,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect((await cursors(job.jobId)).slice(8)).toEqual([9, 9])
     })
 
-    test('the watermark stays when Redis vanishes between two looks, and takes its last second along', async () => {
+    test('the watermark stays if Redis vanishes between two looks', async () => {
       const kept = await testRedis('single', { appendfsync: 'always' })
       const there = new RedisScene(kept.url)
       try {
@@ -272,7 +272,7 @@ describe.each(ENGINES)('%s', (engine) => {
       }
     })
 
-    test('the watermark passes what is not looked at: the next leader does not offer it again', async () => {
+    test('the watermark moves past events that are not read', async () => {
       const sweep = await leader()
       const job = await beginPublishing(services())
       await sweep()
@@ -283,7 +283,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await cursors(job.jobId)).toHaveLength(2)
     })
 
-    test('a leader believes nothing that its node relayed before: another one may have found Redis empty meanwhile', async () => {
+    test('a new leader does not trust what its node relayed before', async () => {
       const other = new RedisScene(redis.url)
       await other.up()
       const sweep = await leader(100, other.relay)

@@ -17,8 +17,8 @@ const HOUR_MS = 60 * MINUTE_MS
 const DAY_MS = 24 * HOUR_MS
 const WORKER = 'worker'
 /**
- * A transaction of the leader that is idle for 2 s, which happens on a busy machine, is ended by PostgreSQL and tried again; where
- * that is before its locks are gone, what they hold is left for the next time.
+ * PostgreSQL ends a leader's transaction that is idle for 2 s, which happens on a busy machine, and it is tried again.
+ * Rows that are still locked then are left for the next time.
  */
 const PATIENT = { timeout: 20_000 }
 /** All that belongs to a job. */
@@ -78,7 +78,7 @@ describe.each(ENGINES)('%s', (engine) => {
   }
   const cancel = (id: string) => scene.services.jobs.cancel(LOCAL_ADMIN, id)
   const rows = async (table: string) => {
-    // On SQLite a row of nobody's takes the place of the last.
+    // On SQLite a row without a job takes the place of the last.
     const whose = table === 'events' ? "WHERE job_id <> '00000000-0000-0000-0000-000000000000'" : ''
     return (await sql(scene.store, `SELECT * FROM ichido.${table} ${whose}`)).length
   }
@@ -116,7 +116,7 @@ describe.each(ENGINES)('%s', (engine) => {
   }
 
   describe('keys', () => {
-    test('a key goes when its time is up and its job has ended, not before either', async () => {
+    test('a key is removed when its time is up and its job has ended', async () => {
       const ended = await scene.submit({ key_ttl_hours: 1 }, 'ended')
       await scene.submit({ key_ttl_hours: 1 }, 'active')
       await cancel(await scene.submit({ key_ttl_hours: 2 }, 'young'))
@@ -130,7 +130,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await scene.submit({ key_ttl_hours: 1 }, 'ended')).not.toBe(ended)
     })
 
-    test('more than a batch is asked for soon', async () => {
+    test('a full batch continues soon', async () => {
       values = { retain_batch_max: 3 }
       for (let i = 0; i < 4; i++) await cancel(await scene.submit({}, `key-${i}`))
       await scene.pass(DAY_MS)
@@ -144,7 +144,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   describe('jobs', () => {
-    test('an ended job goes with all that belongs to it, when its time is up', async () => {
+    test('an ended job is removed with all its parts when its time is up', async () => {
       await scene.submit({ labels: { a: 'b' } })
       const done = await finish()
       const active = await scene.submit()
@@ -169,7 +169,7 @@ describe.each(ENGINES)('%s', (engine) => {
       await expect(get(done)).rejects.toMatchObject({ code: 'NOT_FOUND' })
     })
 
-    test('they are kept for ever unless somebody says otherwise', async () => {
+    test('are kept for ever by default', async () => {
       await scene.submit()
       const done = await finish()
       await scene.pass(1_000 * DAY_MS)
@@ -177,7 +177,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await ids()).toEqual([done])
     })
 
-    test('a job stays as long as its key, which names it and no other until its own time is up', async () => {
+    test('a job stays as long as its key, which names only this job', async () => {
       const done = await scene.submit({}, 'key')
       await finish()
       values = { job_retention_seconds: 60 }
@@ -191,7 +191,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await scene.submit({}, 'key')).not.toBe(done)
     })
 
-    test('a dead letter stays until its own time is up, and longer while it is part of a redrive', async () => {
+    test('a dead letter stays until its own time is up, and during a redrive', async () => {
       for (let i = 0; i < 2; i++) await scene.submit()
       const [parked, marked] = [await fail(), await fail()]
       values = { job_retention_seconds: 60 }
@@ -211,7 +211,7 @@ describe.each(ENGINES)('%s', (engine) => {
       for (const table of ['jobs', 'runs', 'dead_letters', 'events']) expect(await rows(table), table).toBe(0)
     })
 
-    test('what took the place of a job stays as long as that one: it is replaced once', async () => {
+    test('a replacement stays as long as the job that it replaced', async () => {
       const old = await scene.submit({}, 'key')
       await fail()
       const { job } = await scene.services.deadLetters.replace(LOCAL_ADMIN, old, 2, null)
@@ -229,7 +229,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await rows('expired_keys')).toBe(0)
     })
 
-    test('a walk goes past what must stay, and finds it at the next one', async () => {
+    test('a walk skips jobs that must stay, and finds them in the next walk', async () => {
       values = { job_retention_seconds: 60, retain_batch_max: 2 }
       const made: string[] = []
       for (let i = 0; i < 7; i++) made.push(await scene.submit())
@@ -246,7 +246,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await ids()).toEqual([first])
     })
 
-    test('one with very many events goes in several transactions, and nothing of it is left', async () => {
+    test('a job with very many events is removed in several transactions', async () => {
       const id = await scene.submit()
       await cancel(id)
       await sql(
@@ -270,7 +270,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
     const gone = async (call: Promise<unknown>) => expect(call).rejects.toMatchObject({ code: 'NOT_FOUND' })
 
-    test('afterwards a job cannot be read, also before anybody removes it; its key still names it', async () => {
+    test('afterwards a job cannot be read, even before it is removed', async () => {
       await scene.services.queues.put(LOCAL_ADMIN, 'brief', { resultTtlSeconds: 60 })
       const id = await scene.submit(brief, 'key')
       await finish()
@@ -303,7 +303,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await scene.submit(brief, 'key')).not.toBe(id)
     })
 
-    test.each([0, null])('%s keeps them; other queues and what has not ended are left alone', async (ttl) => {
+    test.each([0, null])('%s keeps them; other queues and active jobs are left alone', async (ttl) => {
       await scene.services.queues.put(LOCAL_ADMIN, 'brief', { resultTtlSeconds: ttl })
       await scene.services.queues.put(LOCAL_ADMIN, 'other', { resultTtlSeconds: 1 })
       await scene.submit(brief)
@@ -317,7 +317,7 @@ describe.each(ENGINES)('%s', (engine) => {
       for (const id of kept) await get(id)
     })
 
-    test('a dead letter is not gone: it waits for a person', async () => {
+    test('a dead letter stays: it waits for a person', async () => {
       await scene.services.queues.put(LOCAL_ADMIN, 'brief', { resultTtlSeconds: 1 })
       await scene.submit(brief)
       const dead = await fail()
@@ -330,7 +330,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('the events of ended jobs go after their time, and who follows such a job hears that it has ended', async () => {
+  test('events of ended jobs are removed, and followers hear that the job ended', async () => {
     await scene.submit()
     const done = await finish()
     const active = await scene.submit()
@@ -346,7 +346,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await scene.services.events.read(LOCAL_ADMIN, done, 0, 10_000)).toEqual({ events: [], ended: true })
   })
 
-  test('reservations and the audit go after their time', async () => {
+  test('reservations and audit entries are removed after their time', async () => {
     const reserve = () => scene.services.reservations.reserve(LOCAL_ADMIN, 3600)
     await scene.services.reservations.release(LOCAL_ADMIN, (await reserve()).reservation_id)
     const live = await reserve()
@@ -368,7 +368,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await rows('audit')).toBe(0)
   })
 
-  test('counts by the minute go in batches when no window of an alert reaches them', async () => {
+  test('minute counts are removed in batches when no alert needs them', async () => {
     const count = async (times: number) => {
       for (let i = 0; i < times; i++) {
         scene.services.minuteCounts.add('runs_started', 1)
@@ -394,7 +394,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await rows('minute_counts'), 'some window is a day').toBe(1)
   })
 
-  test('a leader of the past removes nothing', async () => {
+  test('a former leader removes nothing', async () => {
     scene.services.minuteCounts.add('runs_started', 1)
     await scene.services.minuteCounts.flush()
     await cancel(await scene.submit({}, 'key'))

@@ -50,7 +50,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
   const end = (definition: Definition) =>
     sql(scene.store, `UPDATE ichido.runs SET state = 'SUCCEEDED' WHERE definition_id = $1`, definition.id)
 
-  test('makes each tick of the range once, and the same range again makes nothing, jobs or no jobs', async () => {
+  test('makes each tick of the range once, even if its jobs were removed', async () => {
     const definition = await define5()
     const { fromMs, toMs } = await past(5)
     const id = await begin(definition, { fromMs, toMs })
@@ -67,7 +67,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(await ledger(scene.store, definition)).toMatchObject(
       jobs.map(() => ({ origin: 'backfill', outcome: 'job' })),
     )
-    // Hazard 23: uniqueness must not die with the jobs.
+    // Hazard 23: a tick stays unique after its job was removed.
     for (const table of ['jobs', 'runs']) {
       await sql(scene.store, `DELETE FROM ichido.${table} WHERE definition_id = $1`, definition.id)
     }
@@ -83,7 +83,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect((await jobsOf(scene.store, definition)).map((job) => job.scheduled_for)).toEqual([fromMs - MINUTE])
   })
 
-  test('leaves alone what was skipped, also where one entry tells of many', async () => {
+  test('leaves skipped ticks alone, also within an entry of many', async () => {
     const definition = await define5({ catchUp: 'skip' })
     const { fromMs, toMs } = await past(10)
     await setDue(scene.store, definition, fromMs)
@@ -105,7 +105,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 0, made_before: 1, skipped: 10 })
   })
 
-  test('goes by the rule that it began with, whatever becomes of it', async () => {
+  test('uses the rule that it began with', async () => {
     const definition = await define5({ overlap: 'skip' })
     const range = await past(3)
     const id = await begin(definition, range)
@@ -130,7 +130,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(jobs.map((job) => job.scheduled_for)).toEqual([0, 1, 2].map((i) => range.fromMs + i * MINUTE))
   })
 
-  test('stops at a full quota, and goes on when a slot is free', async () => {
+  test('stops at a full quota, and continues when a slot is free', async () => {
     const definition = await define5()
     await scene.services.quotas.put(LOCAL_ADMIN, definition.userId, {
       max_concurrent: 2,
@@ -147,7 +147,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 5 })
   })
 
-  test('has its turn, however many before it wait', async () => {
+  test('has its turn, however many earlier ones wait', async () => {
     const stuck = await Promise.all(Array.from({ length: 25 }, () => define5()))
     const range = await past(1)
     for (const { userId } of stuck) {
@@ -161,7 +161,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     for (const [i, one] of stuck.entries()) await scene.services.backfills.abort(LOCAL_ADMIN, one.name, ids[i] ?? '')
   })
 
-  test('has its turn, also when one before it fails', async () => {
+  test('has its turn, even if an earlier one fails', async () => {
     const [broken, definition] = [await define5(), await define5()]
     const range = await past(1)
     await begin(broken, range)
@@ -186,7 +186,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 2 })
   })
 
-  test('costs a schedule that skips no tick: the tick waits for its job, and it for the tick', async () => {
+  test('does not make a schedule with overlap skip lose a tick', async () => {
     const definition = await define5({ overlap: 'skip' })
     const { fromMs, toMs } = await past(3)
     const id = await begin(definition, { fromMs, toMs: fromMs + 2 * MINUTE })
@@ -210,7 +210,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     expect(await shown(definition, id)).toMatchObject({ state: 'done', made: 2 })
   })
 
-  test('is aborted by a person, or with its definition; a leader of the past changes nothing', async () => {
+  test('is aborted by a person or with its definition, not by a former leader', async () => {
     const definition = await define5()
     const id = await begin(definition, await past(5))
     await createBackfill({ ...scene, ...scene.services.deps }, { holder: 'nobody', epoch: 1 })()
@@ -239,7 +239,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     await refused('none', nowMs - 1, nowMs).toMatchObject({ code: 'NOT_FOUND' })
   })
 
-  test('the ledger shows what was expected beside what came', async () => {
+  test('the ledger shows expected ticks beside recorded ones', async () => {
     const definition = await define5()
     const { name } = definition
     await scene.pass(3 * MINUTE)

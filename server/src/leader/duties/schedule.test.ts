@@ -74,7 +74,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
   const limit = (userId: string, max: number | null) =>
     scene.services.quotas.put(LOCAL_ADMIN, userId, { max_concurrent: max, cost_limit: null, period: 'month' })
 
-  test('a tick makes one job of the template, and the next one is waited for', async () => {
+  test('a tick makes one job of the template, and the next tick is awaited', async () => {
     const definition = await define(
       scene.store,
       { cron: '* * * * *' },
@@ -109,7 +109,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await jobsOf(scene.store, definition)).toHaveLength(made.length)
   })
 
-  test('all, in batches: nothing is left out between them, and a few definitions share one', async () => {
+  test('all, in batches: nothing is left out, and definitions share a batch', async () => {
     const definitions = [await missed(20 * MINUTE), await missed(20 * MINUTE)]
     const tick = await ticker(scene, { batchMax: 8 })
     await tick()
@@ -122,7 +122,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     }
   })
 
-  test('all, with a large payload: a batch has fewer of them', async () => {
+  test('all, with a large payload: a batch has fewer jobs', async () => {
     const payload = JSON.stringify('x'.repeat(1_000_000))
     const definition = await define(scene.store, { cron: '* * * * *' }, { payload })
     await setDue(scene.store, definition, Math.floor((await now()) / MINUTE) * MINUTE - 6 * MINUTE)
@@ -133,16 +133,16 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await jobsOf(scene.store, definition)).toHaveLength(7)
   })
 
-  test('last: of those that were missed the last one', async () => {
+  test('last: only the last of the missed ticks', async () => {
     const definition = await missed(3 * HOUR, { catchUp: 'last', cron: '0 * * * *' })
     const firstMs = Math.ceil(((await now()) - 3 * HOUR) / HOUR) * HOUR
     await setDue(scene.store, definition, firstMs)
-    // Not on the hour: a tick that is on time makes up for the others all the same.
+    // Not on the hour: a tick that is on time makes up for the others.
     await tickAll(await ticker(scene))
     expect(await outcomes(definition)).toEqual(['skipped catch_up', 'skipped catch_up', 'job'])
   })
 
-  test('skip: only what is on time; many skips are one line', async () => {
+  test('skip: only ticks on time; many skips are one entry', async () => {
     const definition = await missed(40 * MINUTE, { catchUp: 'skip', cron: '*/5 * * * * *' })
     await tickAll(await ticker(scene, { batchMax: 10 }))
     const [first, ...others] = await ledger(scene.store, definition)
@@ -152,7 +152,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(others.length).toBeGreaterThanOrEqual(6)
   })
 
-  test('a schedule that has ended makes its last tick and is looked at no more', async () => {
+  test('an ended schedule makes its last tick and is not read again', async () => {
     const endsAtMs = (await now()) + MINUTE
     const definition = await define(scene.store, { endsAtMs })
     await scene.pass(2 * MINUTE)
@@ -162,7 +162,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(lastTickAtMs).toBe(Math.ceil(endsAtMs / 1000) * 1000 - 1000)
   })
 
-  test('what is due and can be made no more, because its rule or its definition goes, is recorded', async () => {
+  test('a due tick of a removed rule or definition is recorded as skipped', async () => {
     const [bare, gone, paused] = [await missed(2 * MINUTE), await missed(2 * MINUTE), await missed(2 * MINUTE)]
     const unknown = await missed(2 * MINUTE)
     await scene.store.write(updateDefinition(bare.name, null, content(null), BY()))
@@ -182,7 +182,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect((await again(scene.store, bare)).nextTickAtMs).toBeNull()
   })
 
-  test('overlap skip: not while a job of before has not ended', async () => {
+  test('overlap skip: no tick while an earlier job has not ended', async () => {
     const definition = await missed(3 * MINUTE, { overlap: 'skip' })
     const tick = await ticker(scene)
     await tickAll(tick)
@@ -193,7 +193,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await outcomes(definition)).toEqual(['job', 'skipped overlap', 'skipped overlap', 'job'])
   })
 
-  test('overlap skip: a job that somebody else made by the definition’s name does not count', async () => {
+  test('overlap skip: a job that another user made by the name does not count', async () => {
     const definition = await missed(2 * MINUTE, { overlap: 'skip' })
     const lent = { key: null, definitionId: definition.id }
     await scene.services.submission.submit({ userId: 'another', role: 'submitter' }, { kind: 'work' }, lent)
@@ -201,7 +201,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await outcomes(definition)).toEqual(['job', 'skipped overlap'])
   })
 
-  test('overlap queue_one: one waits, and has its turn when the job before it has ended', async () => {
+  test('overlap queue_one: one tick waits until the job before it has ended', async () => {
     const definition = await missed(3 * MINUTE, { overlap: 'queue_one' })
     const tick = await ticker(scene)
     await tickAll(tick)
@@ -217,7 +217,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect((await jobsOf(scene.store, definition))[1]).toMatchObject({ id: second?.job_id, state: 'PENDING' })
   })
 
-  test('hazard 3: a full quota is kept to; ticks wait and have the free slots in order', async () => {
+  test('hazard 3: a full quota holds; waiting ticks get free slots in order', async () => {
     const definition = await missed(4 * MINUTE)
     await limit(definition.userId, 1)
     const tick = await ticker(scene)
@@ -249,7 +249,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
   })
 
   test.each(['last', 'skip'] as const)(
-    '%s: a clock ten minutes ahead and back neither doubles nor loses',
+    '%s: a clock ten minutes ahead and back doubles and loses no tick',
     async (catchUp) => {
       const clock = new ClockWatch(scene.world)
       const definition = await define(scene.store, { catchUp, cron: '*/20 * * * * *' })
@@ -273,7 +273,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     },
   )
 
-  test('a tick that is in the ledger makes no job, whoever wrote it', async () => {
+  test('a tick that is in the ledger makes no job', async () => {
     const definition = await missed(2 * MINUTE)
     const dueMs = (await again(scene.store, definition)).nextTickAtMs ?? 0
     await sql(
@@ -286,7 +286,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect((await jobsOf(scene.store, definition)).map((job) => job.scheduled_for)).toEqual([dueMs + MINUTE])
   })
 
-  test('a rule that cannot be read is overdue, and does not hold up the others', async () => {
+  test('an unreadable rule is overdue, and does not delay others', async () => {
     const broken = await missed(MINUTE, { timeZone: 'Europe/Berlin' })
     const fine = await missed(MINUTE)
     await sql(
@@ -304,7 +304,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await outcomes(fine)).toContain('job')
   })
 
-  test('a user who is held up does not hold up the others', async () => {
+  test('a locked user does not delay others', async () => {
     const [stuck, free] = [await missed(MINUTE), await missed(MINUTE)]
     const jobs = async () => [(await jobsOf(scene.store, stuck)).length, (await jobsOf(scene.store, free)).length]
     // All of them together, and then those of the first user alone.
@@ -326,7 +326,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(await jobs()).toEqual([Math.max(first, second), Math.max(first, second)])
   })
 
-  test('many schedules that are due in the same second: all jobs are made within 5 s', async () => {
+  test('many schedules due in the same second make all jobs within 5 s', async () => {
     const [count, nowMs] = [size(500, 10_000), await now()]
     const rows = Array.from({ length: count }, (_, i) => ({
       id: v7(),
@@ -348,7 +348,7 @@ describe.each(ENGINES)('ticks on %s', (engine) => {
     expect(tookMs).toBeLessThan(5_000)
   })
 
-  test('what becomes of ticks is counted', async () => {
+  test('outcomes of ticks are counted', async () => {
     const counted: string[] = []
     const meter = {
       ...scene.meter,

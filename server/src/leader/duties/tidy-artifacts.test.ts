@@ -27,7 +27,7 @@ describe.each(ENGINES)('%s', (engine) => {
     place.remove()
   })
 
-  test('an overdue upload is told to whoever watches its job, and a batch that was full is followed by the next', async () => {
+  test('an overdue upload wakes the job’s readers, and a full batch continues', async () => {
     await scene.settings.put(LOCAL_ADMIN, 'uploads_batch_max', 2)
     const jobIds = await Promise.all(Array.from({ length: 3 }, () => scene.submit({ artifacts: [{ name: 'a' }] })))
     await sql(scene.store, 'UPDATE ichido.held_runs SET expires_at = 0')
@@ -40,10 +40,10 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(scene.ended).toEqual(jobIds.map(() => 'CANCELED'))
   })
 
-  test('a file that a node left behind goes after a day; what has a row stays', async () => {
+  test('a file of a dead node is removed after a day; files with a row stay', async () => {
     const [named, stray] = [someBytes(20), someBytes(21)]
     await scene.services.artifacts.upload({ caller: LOCAL_ADMIN }, uploadRequest(named))
-    // Put in its place, and then the node died.
+    // The file was stored, and then the node died.
     const receiving = await place.blobs.receive(randomUUID(), 0)
     await receiving.take(chunksOf(stray), 100, async () => {})
     await place.blobs.place(await receiving.seal(), randomUUID())

@@ -44,7 +44,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
       )
     ).map(({ payload }) => JSON.parse(String(payload)) as unknown)
 
-  test('each trigger makes one job of each definition that its topic and data fit', async () => {
+  test('each trigger makes one job of each matching definition', async () => {
     const payload = JSON.stringify({ order: { $from: 'order.id' }, first: { $from: 'lines.0' }, note: 'as it is' })
     const all = await defineOn(scene.store, {}, { payload, queue: 'orders' })
     const { topic } = all.on
@@ -74,7 +74,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(data).toMatchObject([{ trigger_id: ids[0], outcomes: [{ outcome: 'job' }, { outcome: 'job' }] }])
   })
 
-  test('a field that is not there, or a payload that grows too large, is a recorded skip', async () => {
+  test('a missing field or a too large payload is a recorded skip', async () => {
     const payload = JSON.stringify({ deep: [{ $from: 'a\\.b.c' }] })
     const definition = await defineOn(scene.store, {}, { payload })
     const large = await defineOn(
@@ -126,7 +126,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await ledger(definition)).toEqual(['job', 'job'])
   })
 
-  test('what is not processed yet goes by the definition as it is then', async () => {
+  test('an unprocessed trigger uses the definition of the later time', async () => {
     const changed = await defineOn(scene.store)
     const { topic } = changed.on
     const deleted = await defineOn(scene.store, { topic })
@@ -141,7 +141,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect([await ledger(deleted), await ledger(later)]).toEqual([[], []])
   })
 
-  test('a full quota lets them wait, first come first served', async () => {
+  test('at a full quota triggers wait, first come first served', async () => {
     const definition = await defineOn(scene.store, {}, { payload: JSON.stringify({ $from: 'n' }) })
     await sql(
       scene.store,
@@ -169,7 +169,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await payloads(definition)).toEqual([1, 2, 3, 4])
   })
 
-  test('a trigger that waits is decided again by the definition as it is then', async () => {
+  test('a waiting trigger is decided again by the current definition', async () => {
     const [changed, deleted, ruleless] = [
       await defineOn(scene.store),
       await defineOn(scene.store),
@@ -195,7 +195,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await waiting()).toMatchObject({ waiting: 0 })
   })
 
-  test('many definitions and much data are done in bounded batches', async () => {
+  test('many definitions and much data are processed in bounded batches', async () => {
     const first = await defineOn(scene.store, {}, { payload: '{"all":{"$from":""}}' })
     const others = await Promise.all([1, 2, 3].map(() => defineOn(scene.store, { topic: first.on.topic })))
     await happen(scene, first.on.topic, Array(40).fill('x'.repeat(200_000)))
@@ -211,7 +211,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     for (const definition of [first, ...others]) expect(await jobsOf(scene.store, definition)).toHaveLength(40)
   })
 
-  test('what templates make of little data is bounded, too, and comes in order', async () => {
+  test('large payloads from little data are bounded, too, and stay in order', async () => {
     // Six jobs of 1 MB, from templates and data of 4 KB.
     const payload = JSON.stringify([{ $from: 'n' }, ...Array(250).fill({ $from: 'text' })])
     const data = [1, 2, 3, 4, 5, 6].map((n) => ({ n, text: 'x'.repeat(4_000) }))
@@ -232,7 +232,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     }
   })
 
-  test('after a restart the next leader goes on where the last one ended', async () => {
+  test('after a restart the next leader continues', async () => {
     const definition = await defineOn(scene.store)
     await happen(scene, definition.on.topic, Array(5).fill({}))
     const dying = await triggerer(scene, { batchMax: 2 })
@@ -242,7 +242,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     expect(await ledger(definition)).toEqual(Array(5).fill('job'))
   })
 
-  test('retention removes triggers and their keys, and none that waits', async () => {
+  test('retention removes triggers and their keys, but no waiting ones', async () => {
     const definition = await defineOn(scene.store)
     const { topic } = definition.on
     const item = { topic, dedupe_key: 'once', data: {} }

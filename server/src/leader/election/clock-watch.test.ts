@@ -13,7 +13,7 @@ beforeEach(() => {
 
 const look = () => watch.observe(world.now(), world.monotonic())
 
-test('a clock that goes evenly is believed whatever it says, also one that nobody has looked at', async () => {
+test('a clock without jumps is trusted, also before the first look', async () => {
   expect(watch.evenMs).toBeGreaterThan(1e15)
   look()
   await world.pass(86_400_000)
@@ -22,7 +22,7 @@ test('a clock that goes evenly is believed whatever it says, also one that nobod
 })
 
 test.each([10 * MINUTE_MS, -10 * MINUTE_MS, 2_500, -2_500])(
-  'after a jump of %s ms, no span is believed that is longer than the time since',
+  'after a jump of %s ms only the time since the jump is trusted',
   async (ms) => {
     look()
     await world.pass(1_000)
@@ -38,7 +38,7 @@ test.each([10 * MINUTE_MS, -10 * MINUTE_MS, 2_500, -2_500])(
   },
 )
 
-test('drift is no jump, however long it goes on', async () => {
+test('drift is not a jump, however long it lasts', async () => {
   for (let second = 0; second < 1_000; second++) {
     look()
     await world.pass(1_000)
@@ -48,7 +48,7 @@ test('drift is no jump, however long it goes on', async () => {
   expect(watch.evenMs).toBeGreaterThan(1e15)
 })
 
-test('nor is an answer that was on its way for long', async () => {
+test('a slow answer is not a jump', async () => {
   look()
   const askedMs = world.monotonic()
   const storeMs = world.now()

@@ -12,7 +12,7 @@ import { Election, type LeadershipChange, type Leading } from './elect.ts'
 
 const MINUTE_MS = 60_000
 
-/** A node that can be stopped in its tracks. Its duty is to count, and it does so every second. */
+/** A node that can be frozen. Its duty counts once a second. */
 class Node {
   readonly election: Election
   leading: Leading | null = null
@@ -108,7 +108,7 @@ async function untilLed(node: Node): Promise<number> {
   return world.monotonic() - beganMs
 }
 
-test('the first one leads at once, and goes on to; the others do not', async () => {
+test('the first node leads at once and continues; the others do not lead', async () => {
   const a = await start()
   const b = await start()
   expect(epochs()).toEqual([2, null])
@@ -122,7 +122,7 @@ test('the first one leads at once, and goes on to; the others do not', async () 
   ])
 })
 
-test('a duty is woken by its topic, on the node that leads and in its term alone', async () => {
+test('a topic wakes a duty on the leader, and only in its term', async () => {
   const a = await start()
   const b = await start()
   await world.pass(300)
@@ -137,7 +137,7 @@ test('a duty is woken by its topic, on the node that leads and in its term alone
   expect([a.done, b.done]).toEqual([2, 2])
 })
 
-test('one that stops resigns, and the next one leads at once, in an epoch of its own', async () => {
+test('a node that stops resigns, and the next leads at once in a new epoch', async () => {
   const a = await start()
   const b = await start()
   await world.pass(300)
@@ -151,7 +151,7 @@ test('one that stops resigns, and the next one leads at once, in an epoch of its
   expect(a.done).toBe(done)
 })
 
-test('without the wake-up it is found vacant within a second', async () => {
+test('without the wake-up the vacancy is found within a second', async () => {
   const deaf: Bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
   const a = await start({ bus: deaf })
   const b = await start({ bus: deaf })
@@ -161,7 +161,7 @@ test('without the wake-up it is found vacant within a second', async () => {
   expect(await untilLed(b)).toBeLessThanOrEqual(1_000)
 })
 
-test('one that is killed is followed within ten seconds, whenever it happens', async () => {
+test('a killed leader is replaced within ten seconds', async () => {
   await start()
   for (let kill = 0; kill < 20; kill++) {
     const next = await start()
@@ -172,7 +172,7 @@ test('one that is killed is followed within ten seconds, whenever it happens', a
   expect((await row())?.epoch).toBe(22)
 })
 
-test('one that was paused finds that it no longer leads, and does nothing in between', async () => {
+test('a paused leader does nothing after its term, and notices the new one', async () => {
   const a = await start()
   const b = await start()
   const { done } = a
@@ -186,7 +186,7 @@ test('one that was paused finds that it no longer leads, and does nothing in bet
   expect(a.gauges.at(-1)).toEqual([false, 3])
 })
 
-test('it trusts its term no longer than from when the renewal began, however late the answer comes', async () => {
+test('a leader trusts its term from when it sent the renewal', async () => {
   const slow = { ...store }
   const a = await start({ store: slow })
   const held = Promise.withResolvers<void>()
@@ -199,7 +199,7 @@ test('it trusts its term no longer than from when the renewal began, however lat
   expect(a.leading?.trusted()).toBe(true)
   await world.pass(5_000)
   expect(a.leading?.trusted()).toBe(false)
-  // The answer says yes, but it was given too long ago.
+  // The answer is positive, but too old.
   slow.write = store.write
   held.resolve()
   await settled()
@@ -209,7 +209,7 @@ test('it trusts its term no longer than from when the renewal began, however lat
   expect(epochs()).toEqual([2])
 })
 
-test('once its term is over and the store has said nothing, no node is said to lead', async () => {
+test('after the end of its term no node reports to lead', async () => {
   const silent = { ...store }
   const a = await start({ store: silent })
   await world.pass(2_000)
@@ -233,12 +233,12 @@ test('once its term is over and the store has said nothing, no node is said to l
   ])
 })
 
-test('it is told once who begins to lead, and who no longer does and why', async () => {
+test('each begin and end of leading is reported once, with the reason', async () => {
   const a = await start()
   const b = await start()
   await world.pass(MINUTE_MS)
   expect(a.changes).toEqual([{ leads: true, epoch: 2 }])
-  // A restore, say: the epoch is another one although the time of this one is not up.
+  // For example after a restore: the epoch changes before the term ends.
   await sql(sqlite, 'UPDATE ichido.leadership SET epoch = 7, holder = NULL')
   await world.pass(2_000)
   expect(a.changes.slice(1, 2)).toEqual([{ leads: false, epoch: 2, why: expect.stringMatching(/^epoch [78] began$/) }])
@@ -252,7 +252,7 @@ test('it is told once who begins to lead, and who no longer does and why', async
   ])
 })
 
-test('one that stopped says so, and leaves no timer behind', async () => {
+test('a stopped node reports it, and leaves no timer behind', async () => {
   const a = await start()
   const stopping = a.election.stop()
   await world.pass(0)
@@ -263,7 +263,7 @@ test('one that stopped says so, and leaves no timer behind', async () => {
 
 describe('when the clock', () => {
   test.each([10 * MINUTE_MS, -10 * MINUTE_MS])(
-    'jumps by %s ms, there is one leader, and a killed one is followed',
+    'jumps by %s ms, there is one leader, and a killed one is replaced',
     async (ms) => {
       await start()
       await start()
@@ -279,7 +279,7 @@ describe('when the clock', () => {
   )
 })
 
-test('on a folder, which has one process, leadership is renewed seldom and kept all the same', async () => {
+test('on SQLite the leadership is renewed rarely, and kept', async () => {
   let writes = 0
   const counted: Store = {
     ...sqlite,

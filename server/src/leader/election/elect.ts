@@ -130,20 +130,20 @@ export class Election {
     const term = this.#term
     // The term counts from when the renewal was sent, because the answer may be slow.
     const beganMs = world.monotonic()
-    const standing = await store.write(
+    const status = await store.write(
       term === null ? tryToLead(this.#holder, this.#ttlMs) : renewTerm(term, this.#ttlMs),
     )
-    clock.observe(standing.nowMs, beganMs)
+    clock.observe(status.nowMs, beganMs)
     // A promoted replica may lack what the leader remembers, so its duties start again in the next epoch.
-    const restarted = standing.held && term !== null && standing.server !== this.#server
-    const held = standing.held && !restarted
+    const restarted = status.held && term !== null && status.server !== this.#server
+    const held = status.held && !restarted
     if (held) this.#trustedUntilMs = beganMs + this.#ttlMs * TRUST
-    if (held && term === null) this.#begin(standing)
+    if (held && term === null) this.#begin(status)
     if (!held && term !== null) this.#end()
-    this.#epoch = standing.epoch
-    this.#server = standing.server
+    this.#epoch = status.epoch
+    this.#server = status.server
     if (restarted) this.#tell('database restarted')
-    else this.#tell(held ? 'term lapsed' : `epoch ${standing.epoch} began`)
+    else this.#tell(held ? 'term lapsed' : `epoch ${status.epoch} began`)
     if (restarted) return 0
     return this.#term === null ? LOOK_MS : null
   }

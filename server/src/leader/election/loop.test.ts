@@ -39,7 +39,7 @@ test.each([
   [0, 5],
   [-50, 5],
   [90_000, 1],
-])('a tick that answers %s ms is followed sooner, never later', async (answer, expected) => {
+])('after a tick that returns %s ms the wait may be shorter, never longer', async (answer, expected) => {
   const l = loop(async () => (ticks < 5 ? answer : null))
   l.start()
   await world.pass(999)
@@ -47,7 +47,7 @@ test.each([
   expect(ticks).toBe(expected)
 })
 
-test('trouble is told and does not end it', async () => {
+test('an error is reported and does not end the loop', async () => {
   const l = loop(async () => {
     if (ticks < 3) throw new Error(`tick ${ticks}`)
     return null
@@ -77,7 +77,7 @@ test('can be started and stopped twice, and again', async () => {
   await l.stop()
 })
 
-test('stopping waits for the tick that runs, and none follows', async () => {
+test('stopping waits for the running tick, and none follows', async () => {
   const tick = Promise.withResolvers<null>()
   const l = loop(() => tick.promise)
   l.start()
@@ -94,7 +94,7 @@ test('stopping waits for the tick that runs, and none follows', async () => {
   expect(ticks).toBe(1)
 })
 
-test('started again while a tick runs, it is still one loop with one tick at a time', async () => {
+test('a loop that is restarted during a tick is still one loop', async () => {
   let running = 0
   let most = 0
   const l = loop(async () => {
@@ -113,7 +113,7 @@ test('started again while a tick runs, it is still one loop with one tick at a t
   expect(ticks).toBe(8)
 })
 
-test('hurried, it ticks at once, or right after the tick that runs', async () => {
+test('hurry() ticks at once, or right after the running tick', async () => {
   let tick = Promise.withResolvers<null>()
   const l = loop(() => tick.promise)
   l.hurry()
@@ -141,7 +141,7 @@ test('hurried, it ticks at once, or right after the tick that runs', async () =>
   await l.stop()
 })
 
-test('is late when no tick has come to an end for five intervals, and ten seconds', async () => {
+test('is late when no tick has ended for five intervals and ten seconds', async () => {
   let intervalMs = 1_000
   let [failing, on] = [false, true]
   const tick = async () => {
@@ -184,7 +184,7 @@ test('is late when no tick has come to an end for five intervals, and ten second
   expect(l.late, 'stopped').toBe(false)
 })
 
-test('a tick that hangs is late, too', async () => {
+test('is late when a tick hangs', async () => {
   const tick = Promise.withResolvers<null>()
   const l = loop(() => tick.promise)
   l.start()
@@ -196,7 +196,7 @@ test('a tick that hangs is late, too', async () => {
   await l.stop()
 })
 
-test('tells when it last came to an end, not of what was passed over or failed', async () => {
+test('reports when a tick last succeeded, not skipped or failed ticks', async () => {
   const beganMs = world.now()
   let on = true
   const l = loop(

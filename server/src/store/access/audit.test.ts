@@ -15,7 +15,7 @@ import type { Command, Store } from '../port.ts'
 import { changeSetting, findSettings } from '../system/settings.ts'
 import { type AuditEntry, type AuditFilter, type By, listAudit } from './audit.ts'
 
-/** Changes by people that meet, or are carried out again: each entry of the audit goes on where the one before ended. */
+/** Concurrent and retried changes: each audit entry continues where the one before ended. */
 
 const by = (actor = 'ann'): By => ({ id: v7(), actor })
 const again = <T>(command: Command<T>): Command<T> => ({ ...command, work: () => command.work(true) })
@@ -35,7 +35,7 @@ describe('two nodes', () => {
     return (await nodes.a().read(findSettings())).find((setting) => setting.name === name)?.value
   }
 
-  test('a setting that nobody had set: the second change knows of the first', async () => {
+  test('two first changes of a setting: the second sees the first', async () => {
     const name = unique('setting')
     await nodes.meet(changeSetting(name, 1, by()), changeSetting(name, 2, by('bob')))
     expect(await told(nodes.a(), name)).toMatchObject([
@@ -45,13 +45,13 @@ describe('two nodes', () => {
     expect(await stored(name)).toBe(2)
   })
 
-  test('the same change twice at once is told of once', async () => {
+  test('the same change twice at once is recorded once', async () => {
     const name = unique('setting')
     await nodes.meet(changeSetting(name, 1, by()), changeSetting(name, 1, by('bob')))
     expect(await changes(nodes.a(), name)).toEqual([[null, { value: 1 }]])
   })
 
-  test('changed while it is put back', async () => {
+  test('a change during a reset', async () => {
     const name = unique('setting')
     await nodes.a().write(changeSetting(name, 1, by()))
     await nodes.meet(changeSetting(name, null, by()), changeSetting(name, 3, by()))
@@ -64,7 +64,7 @@ describe('two nodes', () => {
     expect(await stored(name)).toBeNull()
   })
 
-  test('many changes of one setting, one quota and one queue from both nodes leave unbroken chains', async () => {
+  test('many changes from both nodes leave unbroken chains', async () => {
     const [name, user, queue] = [unique('setting'), unique('user'), unique('queue')]
     const count = size(20, 400)
     const limits = (maxConcurrent: number) => ({ maxConcurrent, costLimitMicros: null, period: 'day' }) as const
@@ -91,7 +91,7 @@ describe('two nodes', () => {
     }
   })
 
-  test('a page of a large audit reads little more than the page, whatever it is asked for', async () => {
+  test('a page of a large audit reads little more than the page', async () => {
     const bulk = `INSERT INTO ichido.audit (id, actor, action, subject, created_at)
       SELECT gen_random_uuid(), CASE WHEN n % 1000 = 0 THEN 'rare' ELSE 'often' END,
         CASE WHEN n % 1000 = 0 THEN 'rare.do' ELSE 'often.do' END, 'bulk-' || n, n FROM generate_series($1::integer, $2::integer) n`
@@ -119,7 +119,7 @@ describe('two nodes', () => {
     }
   })
 
-  test('a cancel that meets another one is told of once', async () => {
+  test('two cancels at once are recorded once', async () => {
     const scene = new Scene(nodes.a())
     const jobId = await scene.submitted()
     const outcomes = await nodes.meet(cancelJob(jobId, by()), cancelJob(jobId, by('bob')))
@@ -130,7 +130,7 @@ describe('two nodes', () => {
   })
 })
 
-/** Entries of the same millisecond are put so that each begins where the one before ended, if they can be. */
+/** Orders entries of the same millisecond so that each begins where the one before ended, if possible. */
 function inOrder(entries: readonly AuditEntry[]): AuditEntry[] {
   const left = [...entries]
   const chain: AuditEntry[] = []
@@ -145,7 +145,7 @@ function inOrder(entries: readonly AuditEntry[]): AuditEntry[] {
 }
 
 eachEngine(({ store }) => {
-  test('carried out again after an unheard commit, a change undoes nothing that came in between', async () => {
+  test('a retry after an uncertain commit undoes no later change', async () => {
     const [name, user, queue] = [unique('setting'), unique('user'), unique('queue')]
     const quota = (maxConcurrent: number) => ({ maxConcurrent, costLimitMicros: null, period: 'day' }) as const
     const commands: [string, Command<unknown>, Command<unknown>][] = [
@@ -171,7 +171,7 @@ eachEngine(({ store }) => {
   })
 })
 
-test('no statement changes an entry, and retention alone removes any', () => {
+test('no statement changes an entry, and only retention removes entries', () => {
   const folder = join(import.meta.dirname, '..')
   const files = globSync('*/*.ts', { cwd: folder }).filter((file) => !/\.test\.ts$|^conformance\//.test(file))
   const writing = files.flatMap((file) => {

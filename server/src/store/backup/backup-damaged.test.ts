@@ -31,7 +31,9 @@ beforeAll(async () => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-/** The whole file has about as many bytes of free space and of indexes, which the sums of tables cannot see, as of rows. */
+/**
+ * The file has about as many bytes of free space and indexes, which the checksums of tables do not cover, as of rows.
+ */
 const somewhere = () => Math.floor(Math.random() * whole.length)
 
 function written(name: string, bytes: Buffer): string {
@@ -44,7 +46,7 @@ eachEngine(({ engine, store }) => {
   const refused = (path: string, what: string) =>
     expect(restoreStore(store(), path, {}), what).rejects.toThrow(BackupRefused)
 
-  test('one bit that is turned anywhere is noticed, and nothing is restored', async () => {
+  test('one flipped bit anywhere is noticed, and nothing is restored', async () => {
     // The last byte of the data and both ends of the seal, too.
     const places = [0, whole.length - 98, whole.length - 97, whole.length - 1]
     while (places.length < PLACES) places.push(somewhere())
@@ -56,7 +58,7 @@ eachEngine(({ engine, store }) => {
     }
   })
 
-  test('a file that is cut off anywhere, or has more at its end, is refused', async () => {
+  test('a file that is truncated anywhere, or has more at its end, is refused', async () => {
     const lengths = [0, 1, whole.length - 97, whole.length - 1]
     while (lengths.length < PLACES) lengths.push(somewhere())
     for (const length of lengths) {
@@ -79,17 +81,17 @@ eachEngine(({ engine, store }) => {
     await refused(path, name)
   })
 
-  test('after all that the store is still empty: the whole file is restored into it', async () => {
+  test('the store is still empty afterwards, and the whole file is restored', async () => {
     expect(await restoreStore(store(), file, {})).toMatchObject({ engine: 'sqlite' })
   })
 })
 
-test('a whole file is verified, also without its store', () => {
+test('a complete file is verified, also without its store', () => {
   expect(verifyBackup(file)).toMatchObject({ engine: 'sqlite', bytes: whole.length })
   expect(() => verifyBackup(written('half', whole.subarray(0, 5_000)))).toThrow(BackupRefused)
 })
 
-describe('a file of the format before seals', () => {
+describe('a file of the format without seals', () => {
   function unsealed(name: string, sql: string): string {
     const path = join(folder, name)
     tamper(file, path, `UPDATE backup_manifest SET manifest = json_set(manifest, '$.format', 1); ${sql}`)

@@ -39,7 +39,7 @@ afterAll(async () => {
 
 const backupOf = (engine: Engine) => join(folder, engine)
 
-/** Something in every table that can be filled by now, with values that are easily damaged on the way. */
+/** Data in every table that can be filled, with values that are easily damaged. */
 async function fill({ submission, runs, events, quotas, reservations, access, definitions, deps }: Services) {
   const submit = (n: number) =>
     submission.submit(
@@ -152,7 +152,7 @@ for (const from of ENGINES) {
     })
   }
 
-  test(`a restored ${from} goes on where the backup left off`, async () => {
+  test(`a restored ${from} continues where the backup ended`, async () => {
     const target = await emptyStore(from)
     await restoreStore(target.deps.store, backupOf(from), {})
 
@@ -167,7 +167,7 @@ for (const from of ENGINES) {
     expect(leased).toHaveLength(1)
   })
 
-  test(`a ${from} store that holds anything is not restored into`, async () => {
+  test(`a ${from} store with data is not restored into`, async () => {
     const target = await emptyStore(from)
     await target.submission.submit(LOCAL_ADMIN, { kind: 'mine' }, { key: null })
     await expect(restoreStore(target.deps.store, backupOf(from), {})).rejects.toThrow('The store is not empty')
@@ -175,14 +175,14 @@ for (const from of ENGINES) {
     expect(data.map((job) => job.kind)).toEqual(['mine'])
   })
 
-  test(`a changed default quota counts as holding something (${from})`, async () => {
+  test(`a changed default quota counts as data (${from})`, async () => {
     const target = await emptyStore(from)
     await target.quotas.put(LOCAL_ADMIN, '*', { max_concurrent: 1, cost_limit: null, period: 'month' })
     await expect(restoreStore(target.deps.store, backupOf(from), {})).rejects.toThrow('The store is not empty')
   })
 }
 
-test('a backup of PostgreSQL is of one instant, while others go on submitting and canceling', async () => {
+test('a backup of PostgreSQL is one snapshot during submissions and cancels', async () => {
   const { deps, submission, jobs: made } = await emptyStore('postgres')
   const file = join(folder, 'while-submitting')
   let stop = false
@@ -236,7 +236,7 @@ test('a backup that fails leaves no file behind', async () => {
   expect(readdirSync(parent)).toEqual([])
 })
 
-test('a damaged file is refused, and so is one that is no backup', async () => {
+test('a damaged file is refused, and so is a file that is not a backup', async () => {
   const { deps } = await emptyStore('sqlite')
   const file = join(folder, 'damaged')
   tamper(backupOf('sqlite'), file, "UPDATE jobs SET payload = '0' WHERE id = (SELECT min(id) FROM jobs)")
@@ -254,7 +254,7 @@ test('a damaged file is refused, and so is one that is no backup', async () => {
   expect(existsSync(missing)).toBe(false)
 })
 
-test.each([20, 600, 5_000, 50_000])('one that is cut off after %s bytes says so', async (bytes) => {
+test.each([20, 600, 5_000, 50_000])('a backup that is truncated after %s bytes is reported as such', async (bytes) => {
   const { deps } = await emptyStore('sqlite')
   const file = join(folder, `cut-${bytes}`)
   writeFileSync(file, readFileSync(backupOf('sqlite')).subarray(0, bytes))
@@ -270,7 +270,7 @@ test('a backup of a newer Ichido is refused', async () => {
   await expect(restoreStore(deps.store, file, {})).rejects.toThrow('was made by a newer Ichido')
 })
 
-test('a restore whose commit went unheard is not taken for a store of somebody else', async () => {
+test('a retried restore recognizes its own commit', async () => {
   const { deps } = await emptyStore('sqlite')
   const { store } = deps
   const twice = {

@@ -70,7 +70,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
   afterAll(() => given?.close())
 
-  test('payloads count in bytes, and what does not fit is refused by its name, use and limit', async () => {
+  test('payloads count in bytes, and a refusal names use and limit', async () => {
     const scene = new Scene(store())
     await store().write(setQuota(scene.userId, limited(100)))
     await scene.submitted({ payload: payload(60) })
@@ -91,7 +91,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await used(store(), scene.userId)).toBe(100)
   })
 
-  test('without a limit nothing is counted; one that is set later counts what is stored', async () => {
+  test('without a limit nothing is counted; a later limit counts everything', async () => {
     const scene = new Scene(store())
     const lease = await scene.running({ payload: payload(50) })
     await store().write(logs(scene, lease, 0, 'twenty bytes of log.'))
@@ -113,7 +113,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await used(store(), scene.userId)).toBe(await stored(store(), scene.userId))
   })
 
-  test('the default limit counts everybody anew when it is set again', async () => {
+  test('a new default limit counts all users again', async () => {
     const scene = new Scene(store())
     try {
       await store().write(setQuota('*', limited(100)))
@@ -129,7 +129,7 @@ describe.each(ENGINES)('%s', (engine) => {
     }
   })
 
-  test('a log is cut off where the quota is full, says so, and its run goes on', async () => {
+  test('a log is cut off at the quota with a note, and its run goes on', async () => {
     const scene = new Scene(store())
     const lease = await scene.running({ payload: payload(100) })
     await store().write(setQuota(scene.userId, limited(200)))
@@ -143,7 +143,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await scene.finish(lease)).toMatchObject({ kind: 'recorded' })
   })
 
-  test('an artifact that does not fit is refused before it is sent, and again when it is complete', async () => {
+  test('a too large artifact is refused before the upload and at its end', async () => {
     const scene = new Scene(store())
     await store().write(setQuota(scene.userId, limited(100)))
     const full = { kind: 'refused', reason: 'QUOTA_EXCEEDED', refusal: { details: { limit: 'max_bytes' } } }
@@ -155,7 +155,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await used(store(), scene.userId)).toBe(100)
   })
 
-  test('what is removed is free again, each of it once', async () => {
+  test('removed bytes are freed, each once', async () => {
     const scene = new Scene(store())
     await store().write(setQuota(scene.userId, limited(1_000)))
     const leases = [await scene.running({ payload: payload(100) }), await scene.running({ payload: payload(50) })]
@@ -189,7 +189,7 @@ describe('on two nodes', () => {
     return [one, Object.assign(other, { userId: one.userId, queue: one.queue, workerId: one.workerId })] as const
   }
 
-  test('a crowd of submits stores no byte too many', async () => {
+  test('many submits together never exceed the limit', async () => {
     const both = scenes()
     const [one] = both
     await nodes.a().write(setQuota(one.userId, limited(500)))
@@ -203,7 +203,7 @@ describe('on two nodes', () => {
     expect(await used(nodes.a(), one.userId)).toBe(bytes)
   })
 
-  test('of two submits that fit alone one is refused', async () => {
+  test('of two submits that fit only alone one is refused', async () => {
     const [one] = scenes()
     await nodes.a().write(setQuota(one.userId, limited(100)))
     const submit = () => submitJobs([one.item({ payload: payload(60) })], renderForTest)
@@ -211,7 +211,7 @@ describe('on two nodes', () => {
     expect([first[0]?.kind, second[0]?.kind]).toEqual(['created', 'refused'])
   })
 
-  test('of two uploads that fit alone one is refused', async () => {
+  test('of two uploads that fit only alone one is refused', async () => {
     const [one] = scenes()
     await nodes.a().write(setQuota(one.userId, limited(100)))
     const complete = async (name: string) => {
@@ -224,7 +224,7 @@ describe('on two nodes', () => {
     expect(await used(nodes.a(), one.userId)).toBe(60)
   })
 
-  test('of a log and a submit that fit alone one is cut off', async () => {
+  test('of a log and a submit that fit only alone one is cut off', async () => {
     const [one] = scenes()
     const lease = await one.running({ payload: payload(10) })
     await nodes.a().write(setQuota(one.userId, limited(150)))
@@ -234,7 +234,7 @@ describe('on two nodes', () => {
     expect(await used(nodes.a(), one.userId)).toBe(await stored(nodes.a(), one.userId))
   })
 
-  /** The command has done everything but commit when a limit is set on the other node, and the next submit counts. */
+  /** The command has done everything but commit when the other node sets a limit, and the next submit counts. */
   async function limitedMeanwhile<T>(first: Command<T>, userId: string, submit: Command<SubmitOutcome[]>) {
     const gate = await nodes.gate()
     const one = nodes.a().write(gate.hold(first))
@@ -263,7 +263,7 @@ describe('on two nodes', () => {
     expect(next).toMatchObject({ refusal: { details: { used: 70, max: 100 } } })
   })
 
-  test('a deletion under way is left out by the count that comes meanwhile', async () => {
+  test('a count during a deletion leaves the deleted bytes out', async () => {
     const [one] = scenes()
     const lease = await one.running({ payload: payload(60) })
     await one.finish(lease)
@@ -272,7 +272,7 @@ describe('on two nodes', () => {
     expect(await used(nodes.a(), one.userId)).toBe(100)
   })
 
-  test('the leader leaves jobs of a user alone whose quota another node has a hand on', async () => {
+  test('the leader leaves jobs of a user with a locked quota alone', async () => {
     const [one] = scenes()
     const lease = await one.running({ payload: payload(60) })
     await one.finish(lease)

@@ -58,7 +58,7 @@ import { recordTriggers } from '../triggers/triggers.ts'
 import { MIGRATIONS, SCHEMA_VERSION } from './index.ts'
 import { schemaVerdict } from './migration.ts'
 
-/** What differs between the engines about getting at a database behind a store's back. */
+/** How each engine gives access to a database outside of the store. */
 interface Place {
   open(): Promise<Store>
   /** Runs SQL outside of any store; tables are written `ichido.name`. */
@@ -88,7 +88,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
     await again.close()
   })
 
-  test('a database one version ahead works: columns and tables that this version does not know are left alone', async () => {
+  test('a database one version ahead works, and its new columns are left alone', async () => {
     const place = await PLACES[engine]()
     await (await place.open()).close()
     await goAhead(place)
@@ -98,7 +98,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
     await store.close()
   })
 
-  test('a database two versions ahead is refused with a clear word, and nothing is changed', async () => {
+  test('a database two versions ahead is refused, and nothing is changed', async () => {
     const place = await PLACES[engine]()
     await (await place.open()).close()
     await place.setVersion(SCHEMA_VERSION + 2)
@@ -122,7 +122,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
 })
 
 describe('postgres, several nodes', () => {
-  test('that open a new database at the same time all find it whole', async () => {
+  test('that open a new database at the same time all find it complete', async () => {
     const { url, leave } = await bareDatabase()
     const nodes = await Promise.all(Array.from({ length: 6 }, () => openNode(url)))
     for (const node of nodes) expect((await node.health()).schemaVersion).toBe(SCHEMA_VERSION)
@@ -132,7 +132,7 @@ describe('postgres, several nodes', () => {
     await leave()
   })
 
-  test('that are running go on when the next version migrates under them', async () => {
+  test('that are running continue while the next version migrates', async () => {
     const place = await postgresPlace()
     const node = await place.open()
     await useEverything(node)
@@ -141,7 +141,7 @@ describe('postgres, several nodes', () => {
     await node.close()
   })
 
-  test('keep to their schema: two in one database do not see each other', async () => {
+  test('stay in their schema: two in one database do not see each other', async () => {
     const { url, leave } = await bareDatabase()
     const [a, b] = [await openNode(url, { schema: 'one' }), await openNode(url, { schema: 'two' })]
     const jobId = await new Scene(a).submitted()

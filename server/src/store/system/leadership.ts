@@ -61,14 +61,14 @@ export function tryToLead(holder: string, ttlMs: number): Command<LeadershipStat
   return commandIn('urgent', 'take_leadership', function* work(): Work<LeadershipStatus> {
     const taken = yield* one(takeLeadership, { holder, ttl_ms: ttlMs })
     if (taken !== undefined) yield* countNow('leader_changes', 1)
-    return yield* standing(taken !== undefined)
+    return yield* readStatus(taken !== undefined)
   })
 }
 
 export function renewTerm(term: Term, ttlMs: number): Command<LeadershipStatus> {
   return commandIn('urgent', 'renew_leadership', function* work(): Work<LeadershipStatus> {
     const renewed = yield* one(renewLeadership, { ...term, ttl_ms: ttlMs })
-    return yield* standing(renewed !== undefined)
+    return yield* readStatus(renewed !== undefined)
   })
 }
 
@@ -82,7 +82,7 @@ export function readClock(): Command<number> {
   return command('clock', now)
 }
 
-function* standing(held: boolean): Work<LeadershipStatus> {
+function* readStatus(held: boolean): Work<LeadershipStatus> {
   const row = yield* one(readLeadership, {})
   if (row === undefined) throw new Error('The leadership has no row')
   return { epoch: row.epoch, held, nowMs: row.now, server: row.server }

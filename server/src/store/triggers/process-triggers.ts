@@ -163,8 +163,8 @@ const FILLED_CHARS_MAX = 4 * 1024 * 1024
 function drafter(payloadBytesMax: number, maker: Maker) {
   let chars = 0
   return (definition: WithRule, { id: triggerId, data }: Pick<Trigger, 'id' | 'data'>, isBehind: boolean): Draft => {
-    const standing = { paused: definition.pausedAtMs !== null, behind: isBehind || chars > FILLED_CHARS_MAX }
-    const decision = decide(definition, data, standing, payloadBytesMax)
+    const load = { paused: definition.pausedAtMs !== null, behind: isBehind || chars > FILLED_CHARS_MAX }
+    const decision = decide(definition, data, load, payloadBytesMax)
     const base = { definitionId: definition.id, triggerId, jobId: null, wakes: null }
     if (decision.outcome !== 'job') return { made: { ...base, ...decision }, item: null }
     chars += decision.payload.length

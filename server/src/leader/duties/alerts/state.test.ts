@@ -44,7 +44,7 @@ describe.each(ENGINES)('%s', (engine) => {
   const set = (name: SettingName, value: number) => scene.services.settings.put(LOCAL_ADMIN, name, value)
   const list = async (rule: AlertRule, all = false) => (await scene.services.alerts.list({ all, rule }, 200, null)).data
   const open = async (rule: AlertRule) => (await list(rule)).map(({ subject }) => subject)
-  /** Another leader finds the same, and tells nothing twice. */
+  /** Another leader finds the same, and reports nothing twice. */
   async function looked(rule: AlertRule): Promise<string[]> {
     await tick()
     const before = await list(rule, true)
@@ -57,7 +57,7 @@ describe.each(ENGINES)('%s', (engine) => {
   describe('queue_unserved', () => {
     const UNSERVED = 'queue_unserved'
 
-    test('opens for a queue with due runs that no worker takes, and closes when one does', async () => {
+    test('opens for due runs without a worker, and closes when a worker comes', async () => {
       await scene.submit({ queue: 'lonely' })
       await scene.submit({ queue: 'later', delay_seconds: 3_600 })
       await scene.pass(299 * SECOND_MS)
@@ -73,7 +73,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await list(UNSERVED, true)).toHaveLength(1)
     })
 
-    test('is silent while a worker takes the queue, holds a run of it, or it is paused', async () => {
+    test('stays closed while a worker serves the queue, or it is paused', async () => {
       for (const queue of ['any', 'held', 'paused']) await scene.submit({ queue })
       await scene.submit({ queue: 'held' })
       const take = { queues: ['held'], kinds: ['work'], max: 1, waitMs: 0, startId: 'p' }
@@ -86,7 +86,7 @@ describe.each(ENGINES)('%s', (engine) => {
     })
   })
 
-  test('oldest_waiting opens for a run that is due too long, and closes when it is taken', async () => {
+  test('oldest_waiting opens for a run that is due too long, and closes later', async () => {
     await scene.submit({ queue: 'slow' })
     await scene.submit({ queue: 'paused' })
     await scene.services.queues.put(LOCAL_ADMIN, 'paused', { paused: true })
@@ -154,7 +154,7 @@ describe.each(ENGINES)('%s', (engine) => {
       return `token ${(await scene.services.access.createToken(LOCAL_ADMIN, made)).token_id}`
     }
 
-    test('opens 14 days before an API token ends, closes when it was revoked or has ended', async () => {
+    test('opens 14 days before an API token ends, and closes when it has ended', async () => {
       await token(null)
       await token(1)
       const [kept, revoked] = [await token(90), await token(90)]
@@ -176,7 +176,7 @@ describe.each(ENGINES)('%s', (engine) => {
     test('opens for a worker that does not renew its token, and closes when it does', async () => {
       const { services } = scene
       const worker = await registered(services, { enrollToken: await enrolled(services, {}) })
-      // Has not been seen since.
+      // The worker was not seen since.
       await registered(services, { enrollToken: await enrolled(services, {}) })
       const seen = (workerId: string) =>
         sql(scene.store, 'UPDATE ichido.workers SET last_seen_at = now_ms() WHERE worker_id = $1', workerId)
@@ -192,7 +192,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await looked(ENDING)).toEqual([])
     })
 
-    test('opens before the certificate ends, and stays open when it has', async () => {
+    test('opens before the certificate ends, and stays open afterwards', async () => {
       certificateEndsAtMs = (await scene.store.read(readClock())) + 15 * DAY_MS
       expect(await looked(ENDING)).toEqual([])
       await scene.pass(DAY_MS + HOUR_MS)
