@@ -15,20 +15,15 @@ const YEAR_SECONDS = 366 * 24 * 3600
 const DAY_SECONDS = 24 * 3600
 const CENTURY_DAYS = 36_600
 
-const span = (value: number, max: number, says: string, min = 0.05): Setting => ({
-  default: value,
-  min,
-  max,
-  whole: false,
-  says,
-})
-const count = (value: number, max: number, says: string, min = 1): Setting => ({
-  default: value,
-  min,
-  max,
-  whole: true,
-  says,
-})
+const setting =
+  (whole: boolean, least: number) =>
+  (value: number, max: number, says: string, min = least): Setting => ({ default: value, min, max, whole, says })
+const span = setting(false, 0.05)
+const count = setting(true, 1)
+
+/** Settings that every alert rule with a window has. */
+const window = (seconds: number) => count(seconds, DAY_SECONDS, 'The window of this rule', 60)
+const BROKEN_FOR = count(0, DAY_SECONDS, 'How long this rule must be broken before its alert opens', 0)
 
 export const SETTINGS = {
   reap_interval_seconds: span(5, 30, 'How often the leader looks for lost workers'),
@@ -120,62 +115,47 @@ export const SETTINGS = {
   submitter_priority_max: count(100, 1_000, 'The highest priority that a submitter may ask for', -1_000),
   operator_priority_max: count(1_000, 1_000, 'The highest priority that an operator or admin may ask for', -1_000),
   alert_dead_letters_threshold: count(10, 1_000_000, 'An alert opens if more dead letters were made in the window', 0),
-  alert_dead_letters_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
-  alert_dead_letters_for_seconds: count(0, DAY_SECONDS, 'How long this rule must be broken before its alert opens', 0),
+  alert_dead_letters_window_seconds: window(3_600),
+  alert_dead_letters_for_seconds: BROKEN_FOR,
   alert_retry_failures_threshold_percent: span(
     5,
     100,
     'An alert opens if a larger share of the retries in the window failed',
     0,
   ),
-  alert_retry_failures_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_retry_failures_window_seconds: window(3_600),
   alert_retry_failures_min_events: count(20, 1_000_000, 'No alert opens with fewer retries in the window'),
-  alert_retry_failures_for_seconds: count(
-    0,
-    DAY_SECONDS,
-    'How long this rule must be broken before its alert opens',
-    0,
-  ),
+  alert_retry_failures_for_seconds: BROKEN_FOR,
   alert_duplicate_keys_threshold_percent: span(
     50,
     100,
     'An alert opens if a larger share of the submissions in the window repeated a key',
     0,
   ),
-  alert_duplicate_keys_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_duplicate_keys_window_seconds: window(3_600),
   alert_duplicate_keys_min_events: count(
     20,
     1_000_000,
     'No alert opens with fewer submissions with a key in the window',
   ),
-  alert_duplicate_keys_for_seconds: count(
-    0,
-    DAY_SECONDS,
-    'How long this rule must be broken before its alert opens',
-    0,
-  ),
+  alert_duplicate_keys_for_seconds: BROKEN_FOR,
   alert_start_delay_threshold_seconds: span(
     300,
     YEAR_SECONDS,
     'An alert opens if the mean delay of the starts in the window is longer',
     0,
   ),
-  alert_start_delay_window_seconds: count(3_600, DAY_SECONDS, 'The window of this rule', 60),
+  alert_start_delay_window_seconds: window(3_600),
   alert_start_delay_min_events: count(5, 1_000_000, 'No alert opens with fewer starts in the window'),
-  alert_start_delay_for_seconds: count(0, DAY_SECONDS, 'How long this rule must be broken before its alert opens', 0),
+  alert_start_delay_for_seconds: BROKEN_FOR,
   alert_leader_changes_threshold: count(
     3,
     1_000_000,
     'An alert opens if the leader changed more often in the window',
     0,
   ),
-  alert_leader_changes_window_seconds: count(600, DAY_SECONDS, 'The window of this rule', 60),
-  alert_leader_changes_for_seconds: count(
-    0,
-    DAY_SECONDS,
-    'How long this rule must be broken before its alert opens',
-    0,
-  ),
+  alert_leader_changes_window_seconds: window(600),
+  alert_leader_changes_for_seconds: BROKEN_FOR,
   alert_queue_unserved_for_seconds: span(
     300,
     YEAR_SECONDS,

@@ -1,8 +1,4 @@
-import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../../bus/port.ts'
-import type { Meter } from '../../services/system/meter.ts'
-import type { Settings } from '../../services/system/settings.ts'
-import type { Store } from '../../store/port.ts'
+import type { Deps } from '../../services/deps.ts'
 import { type Ended, expireBatch, type PendingExpiry, reviewRuns } from '../../store/runs/reap-runs.ts'
 import { readClock } from '../../store/system/leadership.ts'
 import type { ClockWatch } from '../election/clock-watch.ts'
@@ -13,12 +9,7 @@ const WAITING_MAX = 10_000
 /** Leases that expire shortly after each other are handled together. */
 const PAUSE_MIN_MS = 100
 
-interface ReapOptions {
-  world: World
-  store: Store
-  bus: Bus
-  meter: Meter
-  settings: Settings
+interface ReapOptions extends Pick<Deps, 'world' | 'store' | 'bus' | 'meter' | 'settings'> {
   clock: Pick<ClockWatch, 'observe' | 'evenMs'>
   leading: Leading
 }

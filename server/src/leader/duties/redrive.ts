@@ -1,28 +1,14 @@
-import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../../bus/port.ts'
-import type { FairTags } from '../../services/leasing/fair-tags.ts'
-import type { Meter } from '../../services/system/meter.ts'
-import type { Settings } from '../../services/system/settings.ts'
 import { runningRedrives, stepRedrive } from '../../store/dead-letters/redrive.ts'
-import type { Store } from '../../store/port.ts'
 import type { Term } from '../../store/system/term.ts'
+import type { MakerDeps } from '../election/batches.ts'
 
 const REDRIVES_MAX = 100
 /** A step waits at most this long, so that a clock that was set back does not stop a redrive. */
 const PAUSE_MAX_MS = 2_000
 
-interface RedriveOptions {
-  world: World
-  store: Store
-  bus: Bus
-  meter: Meter
-  settings: Settings
-  fairTags: Pick<FairTags, 'tagsFor'>
-}
-
 /** Continues every running redrive by one bounded step. Two nodes at once would do no harm. */
 export function createRedrive(
-  { world, store, bus, meter, settings, fairTags }: RedriveOptions,
+  { world, store, bus, meter, settings, fairTags }: MakerDeps,
   term: Term,
 ): () => Promise<number | null> {
   async function step(redriveId: string, version: number): Promise<void> {

@@ -1,16 +1,11 @@
 import type { Relay } from '../../bus/port.ts'
-import type { Settings } from '../../services/system/settings.ts'
+import type { Deps } from '../../services/deps.ts'
 import { FIRST_EVENT, findEventNames, findLastPlace, findNamed } from '../../store/events/all-events.ts'
 import { beginWatermark, moveWatermark, type Watermark } from '../../store/events/relay.ts'
-import type { Store } from '../../store/port.ts'
 import { readClock } from '../../store/system/leadership.ts'
 import type { Leading } from '../election/elect.ts'
 
-interface RelayOptions {
-  store: Store
-  relay: Relay
-  settings: Settings
-}
+type RelayOptions = Pick<Deps, 'store' | 'settings'> & { relay: Relay }
 
 /** Events of one read. Each has up to 64 KiB. */
 const READ_MAX = 500

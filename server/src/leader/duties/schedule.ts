@@ -1,12 +1,6 @@
-import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../../bus/port.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
 import { ticksBetween } from '../../core/schedule/schedule.ts'
 import { planTicks } from '../../core/schedule/ticks.ts'
-import type { FairTags } from '../../services/leasing/fair-tags.ts'
-import type { Meter } from '../../services/system/meter.ts'
-import type { Settings } from '../../services/system/settings.ts'
-import type { Store } from '../../store/port.ts'
 import { type RunningBackfill, runningBackfills, stepBackfill } from '../../store/schedules/backfills.ts'
 import {
   type DueDefinition,
@@ -19,17 +13,11 @@ import {
   tryWaitingTicks,
 } from '../../store/schedules/ticks.ts'
 import type { Term } from '../../store/system/term.ts'
-import { BATCH_CHARS_MAX, eachByItself, wakeQueues } from '../election/batches.ts'
+import { BATCH_CHARS_MAX, eachByItself, type MakerDeps, wakeQueues } from '../election/batches.ts'
 import type { ClockWatch } from '../election/clock-watch.ts'
 import type { Leading } from '../election/elect.ts'
 
-interface ScheduleOptions {
-  world: World
-  store: Store
-  bus: Bus
-  meter: Meter
-  settings: Settings
-  fairTags: Pick<FairTags, 'tagsFor'>
+interface ScheduleOptions extends MakerDeps {
   clock: Pick<ClockWatch, 'observe' | 'evenMs'>
   onTrouble(where: string, error: unknown): void
 }
@@ -120,17 +108,8 @@ function fitting<T extends { payloadChars: number }>(all: readonly T[]): T[] {
 
 const BACKFILLS_MAX = 20
 
-interface BackfillOptions {
-  world: World
-  store: Store
-  bus: Bus
-  meter: Meter
-  settings: Settings
-  fairTags: Pick<FairTags, 'tagsFor'>
-}
-
 /** Continues every running backfill by one bounded step. */
-export function createBackfill(options: BackfillOptions, term: Term): () => Promise<number | null> {
+export function createBackfill(options: MakerDeps, term: Term): () => Promise<number | null> {
   const { world, store, bus, meter, settings, fairTags } = options
   const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
   /** A backfill that waits for a quota or a job must not keep later ones from their turn. */

@@ -1,9 +1,7 @@
 import { type Blobs, SHARDS } from '../../blobs/port.ts'
-import type { Bus } from '../../bus/port.ts'
 import { isUuid } from '../../contract/common.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
-import type { Meter } from '../../services/system/meter.ts'
-import type { Settings } from '../../services/system/settings.ts'
+import type { Deps } from '../../services/deps.ts'
 import {
   cancelOverdue,
   deleteExpiredArtifacts,
@@ -11,17 +9,11 @@ import {
   findBlobs,
   forgetUnnamedBlobs,
 } from '../../store/artifacts/tidy-artifacts.ts'
-import type { Store } from '../../store/port.ts'
 
 /** A blob is older than this only if it will never be named. */
 const STRAY_AGE_MS = 24 * 3600 * 1000
 
-interface UploadOptions {
-  store: Store
-  bus: Bus
-  meter: Meter
-  settings: Settings
-}
+type UploadOptions = Pick<Deps, 'store' | 'bus' | 'meter' | 'settings'>
 
 /**
  * Cancels jobs whose artifacts do not arrive, and frees their slots. Any node may do it, and several at once do no
@@ -37,11 +29,7 @@ export function createExpireUploads({ store, bus, meter, settings }: UploadOptio
   }
 }
 
-interface TidyOptions {
-  store: Store
-  blobs: Blobs
-  settings: Settings
-}
+type TidyOptions = Pick<Deps, 'store' | 'settings'> & { blobs: Blobs }
 
 /**
  * Removes abandoned uploads, blobs that no artifact names, and files of a node that died before it named them. Each

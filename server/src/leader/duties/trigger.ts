@@ -1,11 +1,5 @@
-import type { World } from '@ichido/sdk/world'
-import type { Bus } from '../../bus/port.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
 import type { Limits } from '../../services/deps.ts'
-import type { FairTags } from '../../services/leasing/fair-tags.ts'
-import type { Meter } from '../../services/system/meter.ts'
-import type { Settings } from '../../services/system/settings.ts'
-import type { Store } from '../../store/port.ts'
 import {
   dropWaitingTriggers,
   findUnprocessed,
@@ -18,17 +12,11 @@ import {
   type Unprocessed,
   type WaitingDefinition,
 } from '../../store/triggers/process-triggers.ts'
-import { BATCH_CHARS_MAX, eachByItself, wakeQueues } from '../election/batches.ts'
+import { BATCH_CHARS_MAX, eachByItself, type MakerDeps, wakeQueues } from '../election/batches.ts'
 import type { Leading } from '../election/elect.ts'
 
-interface TriggerOptions {
-  world: World
-  store: Store
-  bus: Bus
-  meter: Meter
-  settings: Settings
+interface TriggerOptions extends MakerDeps {
   limits: Pick<Limits, 'payloadBytesMax'>
-  fairTags: Pick<FairTags, 'tagsFor'>
   onTrouble(where: string, error: unknown): void
 }
 

@@ -1,7 +1,14 @@
 import type { Bus } from '../../bus/port.ts'
+import type { Deps } from '../../services/deps.ts'
+import type { FairTags } from '../../services/leasing/fair-tags.ts'
 import type { Leading } from './elect.ts'
 
 /** Shared by the duties that make jobs. */
+
+/** The dependencies of these duties. */
+export interface MakerDeps extends Pick<Deps, 'world' | 'store' | 'bus' | 'meter' | 'settings'> {
+  fairTags: Pick<FairTags, 'tagsFor'>
+}
 
 /** Payloads have up to 1 MB. A larger transaction gains nothing and holds its locks longer. */
 export const BATCH_CHARS_MAX = 4 * 1024 * 1024
