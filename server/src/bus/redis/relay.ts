@@ -33,7 +33,7 @@ interface RedisRelayOptions {
 /** The values of S4. */
 const STREAM_LENGTH = 10_000
 const STREAM_IDLE_MS = 24 * 3_600_000
-/** Events of one script. Redis serves nobody else while it runs. */
+/** Events of one script. Redis serves no other client while it runs. */
 const SCRIPT_EVENTS_MAX = 100
 /** Marks that one MGET reads. */
 const MARKS_MAX = 1_000

@@ -24,7 +24,7 @@ export interface RouterOptions {
   reclaimAfterMs?: number
 }
 
-/** Entries of one script. Redis serves nobody else while it runs. */
+/** Entries of one script. Redis serves no other client while it runs. */
 const READ_MAX = 100
 /** A new domain is also noticed within this time. */
 const BLOCK_MS = 1_000

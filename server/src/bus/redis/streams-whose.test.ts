@@ -177,7 +177,7 @@ describe.each(KINDS)('on a %s Redis', (kind) => {
     const left = new Set<string>()
     await redis.each((key) => void left.add(key))
     expect([...left].filter((key) => key.includes(jobId))).toEqual([])
-    // Those of the scene without a prefix: stream, state, mark and domains.
+    // The keys of the scene without a prefix: stream, state, mark and domains.
     expect(left.size).toBe(4)
   })
 })

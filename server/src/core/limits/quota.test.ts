@@ -38,7 +38,7 @@ describe('concurrent jobs', () => {
     })
   })
 
-  test('a job that brings its reservation takes no slot, even after the limit was lowered', () => {
+  test('a job with its own reservation takes no slot, even after the limit was lowered', () => {
     expect(admit(slots(5), usage(5), 0, 0).ok).toBe(true)
     expect(admit(slots(2), usage(5), 0, 0).ok).toBe(true)
   })

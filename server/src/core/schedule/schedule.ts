@@ -11,7 +11,7 @@ import { remember } from '../node/remember.ts'
  * - A rule for every hour (the hour field is `*`) means every hour that passes: each instant whose minute and second match
  *   is one tick. Otherwise a rule for every minute would be silent for an hour, and one for every hour have a tick too many.
  *
- * croner is asked for wall times only. What it does by itself around a change is another rule: it loses both ticks of
+ * croner is asked for wall times only. Its own rule around a change differs: it loses both ticks of
  * `0,30 2 * * *` when the clocks are set forward.
  */
 export interface Schedule {
@@ -193,8 +193,8 @@ function parses(cron: string): boolean {
 }
 
 /**
- * Wall times of a time zone. A wall time is what clocks show, as if it were UTC, in milliseconds since 1970. Of two
- * clock changes within two days only one would be found; from 1995 to 2045 no zone has that.
+ * Wall times of a time zone. A wall time is what clocks show, as if it were UTC, in milliseconds since 1970. Only one
+ * of two clock changes within two days would be found; from 1995 to 2045 no zone has that.
  */
 
 const DAY_MS = 86_400_000

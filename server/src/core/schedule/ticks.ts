@@ -8,7 +8,7 @@ export const GRACE_MS = 30_000
  */
 export const CLOCK_DOUBT_MS = 3_600_000
 
-/** What to do about a definition whose tick is due. */
+/** The plan for a definition whose tick is due. */
 export interface Plan {
   make: number[]
   skip: number[]

@@ -33,7 +33,7 @@ describe.each(ENGINES)('triggers on %s', (engine) => {
     (await triggerLedger(scene.store, definition)).map(({ outcome, reason }) =>
       reason === null ? outcome : `${outcome} ${reason}`,
     )
-  /** Of its jobs, in the order of their triggers. */
+  /** Payloads of its jobs, in the order of their triggers. */
   const payloads = async ({ id }: Definition) =>
     (
       await sql(

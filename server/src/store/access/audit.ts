@@ -30,7 +30,7 @@ const AUDIT_ROW = {
   created_at: 'integer',
 } as const
 
-/** Who asks for a change, and the id of its audit entry, which is made before the transaction begins. */
+/** The person who asks for a change, and the id of its audit entry, which is made before the transaction begins. */
 export interface By {
   actor: string
   id: string

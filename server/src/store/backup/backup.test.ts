@@ -94,7 +94,7 @@ async function emptyStore(engine: Engine): Promise<Services> {
   return made.services
 }
 
-/** What a backup file has. */
+/** The content of a backup file. */
 function countIn(file: string, rows: string): number {
   const db = new DatabaseSync(file, { readOnly: true })
   try {

@@ -93,37 +93,40 @@ const changeIdle = statement('change_idle', {
     WHERE name = $name AND value = $value_before AND EXISTS (SELECT 1 FROM ichido.leadership WHERE ${IDLE}) RETURNING name`,
 })
 
-const NAME = 'redis_shards'
+const SHARDS = 'redis_shards'
 const OWNER = 'redis_owner'
 const BY = 'ichido'
 
 /** Returns the number of shards for all nodes: the first node sets it. */
 export function claimShards(wanted: number): Command<number> {
   return command('claim_shards', function* work(): Work<number> {
-    yield* query(claimSetting, { name: NAME, value: JSON.stringify(wanted), updated_by: BY })
-    return Number((yield* exactlyOne(readSetting, { name: NAME })).value)
+    return Number(yield* claim(SHARDS, wanted))
   })
 }
 
 /** Returns the name by which all nodes of this store mark a Redis: the first node sets it. */
 export function claimRedisOwner(wanted: string): Command<string> {
   return command('claim_redis_owner', function* work(): Work<string> {
-    yield* query(claimSetting, { name: OWNER, value: JSON.stringify(wanted), updated_by: BY })
-    return String((yield* exactlyOne(readSetting, { name: OWNER })).value)
+    return String(yield* claim(OWNER, wanted))
   })
+}
+
+function* claim(name: string, wanted: unknown): Work<unknown> {
+  yield* query(claimSetting, { name, value: JSON.stringify(wanted), updated_by: BY })
+  return (yield* exactlyOne(readSetting, { name })).value
 }
 
 /** Returns false if a node leads, or the value has changed meanwhile. */
 export function changeShards(from: number, to: number): Command<boolean> {
   return command('change_shards', function* work(again): Work<boolean> {
     const changed = yield* query(changeIdle, {
-      name: NAME,
+      name: SHARDS,
       value: JSON.stringify(to),
       value_before: JSON.stringify(from),
       updated_by: BY,
     })
     if (changed.length > 0) return true
-    return again && Number((yield* exactlyOne(readSetting, { name: NAME })).value) === to
+    return again && Number((yield* exactlyOne(readSetting, { name: SHARDS })).value) === to
   })
 }
 

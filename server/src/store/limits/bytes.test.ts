@@ -28,7 +28,7 @@ const limited = (maxBytes: number | null) => ({
 const payload = (bytes: number) => JSON.stringify('x'.repeat(bytes - 2))
 const used = async (store: Store, userId: string) => (await store.read(findQuota(userId))).usedBytes
 
-/** What is stored of a user, counted row by row. */
+/** The stored bytes of a user, counted row by row. */
 async function stored(store: Store, userId: string): Promise<number> {
   const [row] = await sql(
     store,

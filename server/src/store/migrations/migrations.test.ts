@@ -168,7 +168,7 @@ test('versions count up from 1 without a gap', () => {
   expect(MIGRATIONS.map(({ version }) => version)).toEqual(MIGRATIONS.map((_, i) => i + 1))
 })
 
-/** What the next version may do: more columns, more tables. */
+/** Changes that the next version may make: more columns, more tables. */
 async function goAhead(place: Place): Promise<void> {
   for (const table of await place.tables()) {
     if (table !== 'schema_migrations') await place.change(`ALTER TABLE ichido.${table} ADD COLUMN of_the_future text`)

@@ -46,7 +46,7 @@ export function findUnprocessed(max: number): Command<{ triggers: Unprocessed[];
 const topicsOf = (triggers: readonly Pick<Unprocessed, 'topic'>[]) =>
   [...new Set(triggers.map(({ topic }) => topic))].map((topic) => ({ topic }))
 
-/** What a trigger made of a definition. */
+/** The outcome of a trigger for a definition. */
 export interface Made {
   definitionId: string
   triggerId: string

@@ -13,7 +13,7 @@ export interface AlertOptions extends Pick<Deps, 'world' | 'store' | 'settings' 
   loops(): readonly Pick<Loop, 'name' | 'late'>[]
 }
 
-/** What a rule found: alerts to open, and ids of alerts to close. */
+/** The changes that a rule found: alerts to open, and ids of alerts to close. */
 export interface Look {
   open: Finding[]
   close: string[]
