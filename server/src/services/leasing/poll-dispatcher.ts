@@ -148,7 +148,7 @@ export class PollDispatcher {
     const idle: Poll[] = []
     for (const poll of line.polls) {
       if (this.#inLook.has(poll)) return null
-      // Of two polls with the same name one is gone, and it is unknown which.
+      // One of two polls with the same name is gone, and it is unknown which.
       if (poll.fresh || this.#matched.has(poll.name) || this.#names.get(poll.name) !== 1) continue
       for (let i = 0; i < poll.item.max && idle.length < jobs; i++) idle.push(poll)
       if (idle.length === jobs) return idle

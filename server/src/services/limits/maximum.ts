@@ -22,7 +22,7 @@ interface Reached {
   setting: SettingName
   /** A sentence without its full stop: who has how many of what. */
   says(max: number): string
-  /** What the caller can do, beside asking for a higher maximum. */
+  /** The advice to the caller, beside asking for a higher maximum. */
   advice: string
   /** Set for rates and for things that end soon: the answer is 429, and clients retry by themselves. */
   retryAfterMs?: number
