@@ -52,6 +52,12 @@ describe('a typed statement', () => {
     })
   })
 
+  test('passes on a word of a newer node where it only passes it on', () => {
+    const row = { word: { passOn: ['yes', 'no'] } } as const
+    expect(readRows({ row }, [{ word: 'maybe' }])).toEqual([{ word: 'maybe' }])
+    expect(() => readRows({ row }, [{ word: 1 }])).toThrow('Column word')
+  })
+
   test('does not compile with a swap, a missing name or places', () => {
     const given = { word: 'a', count: 1, more: null }
     const work = () => [

@@ -17,9 +17,19 @@ export interface Statement {
 type Text = string | { postgres: string; sqlite: string | string[] }
 
 /** The type of a parameter or a column. A name with a question mark also allows null. */
-export type SqlType = 'text' | 'text?' | 'integer' | 'integer?' | 'flag' | OneOf<string> | Json<unknown>
+export type SqlType =
+  | 'text'
+  | 'text?'
+  | 'integer'
+  | 'integer?'
+  | 'flag'
+  | OneOf<string>
+  | PassOn<string>
+  | Json<unknown>
 
 type OneOf<T extends string> = { readonly oneOf: readonly T[] }
+/** For a column that is only passed on: during an upgrade a newer node may write a value that this node does not know. */
+type PassOn<T extends string> = { readonly passOn: readonly T[] }
 type Json<T> = { readonly json: (value: unknown) => T }
 
 type Types = Readonly<Record<string, SqlType>>
@@ -34,7 +44,7 @@ type ValueOf<T extends SqlType> = T extends 'text'
         ? number | null
         : T extends 'flag'
           ? boolean
-          : T extends OneOf<infer V>
+          : T extends OneOf<infer V> | PassOn<infer V>
             ? V
             : T extends Json<infer V>
               ? V
@@ -210,6 +220,8 @@ function readValue(value: SqlValue | undefined, type: SqlType | undefined, colum
     default:
       if ('oneOf' in type) {
         if (typeof value === 'string' && type.oneOf.includes(value)) return value
+      } else if ('passOn' in type) {
+        if (typeof value === 'string') return value
       } else if (typeof value === 'string' || value === null) {
         return type.json(value === null ? null : JSON.parse(value)) as SqlValue
       } else if (typeof value === 'object') {

@@ -26,7 +26,7 @@ const isFilter = isObjectOf<DeadFilter>({
   text: orNull(isText),
 })
 
-const state = { oneOf: REDRIVE_STATES } as const
+const state = { passOn: REDRIVE_STATES } as const
 
 export const REDRIVE_ROW = {
   id: 'text',

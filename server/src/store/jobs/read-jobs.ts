@@ -7,7 +7,7 @@ import { readKeysOfJobs } from '../submission/keys.ts'
 import { readCounts, type StoredCounts } from '../system/promise-counters.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
-const state = { oneOf: RUN_STATES } as const
+const state = { passOn: RUN_STATES } as const
 const error = { json: parseRunError } as const
 
 // A payload may have 1 MiB, and a batch 1,000 jobs: only the statement that shows one job reads its payload.

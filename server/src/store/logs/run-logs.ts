@@ -12,7 +12,7 @@ import { EXPIRED } from '../system/retention.sql.ts'
  * the lock of the run.
  */
 
-const stream = { oneOf: LOG_STREAMS } as const
+const stream = { passOn: LOG_STREAMS } as const
 
 const HOLDER = "id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id AND state = 'RUNNING'"
 

@@ -15,7 +15,7 @@ import { readKnown } from './occurrences.ts'
 import { insertOccurrences } from './ticks.sql.ts'
 import { readLoads, submitTicks, type Tick, tickItem } from './ticks.ts'
 
-const state = { oneOf: BACKFILL_STATES } as const
+const state = { passOn: BACKFILL_STATES } as const
 
 const BACKFILL_ROW = {
   id: 'text',

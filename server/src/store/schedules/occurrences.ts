@@ -26,10 +26,10 @@ const readOccurrences = statement('read_occurrences', {
   params: { definition_id: 'text', from_at: 'integer', to_at: 'integer', max: 'integer' },
   row: {
     scheduled_for: 'integer',
-    outcome: { oneOf: OUTCOMES },
+    outcome: { passOn: OUTCOMES },
     job_id: 'text?',
     reason: 'text?',
-    origin: { oneOf: ORIGINS },
+    origin: { passOn: ORIGINS },
     skipped_until: 'integer?',
     created_at: 'integer',
     updated_at: 'integer',

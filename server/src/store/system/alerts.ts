@@ -7,7 +7,7 @@ const rule = { oneOf: ALERT_RULES } as const
 
 const ALERT_ROW = {
   id: 'text',
-  rule,
+  rule: { passOn: ALERT_RULES },
   subject: 'text',
   message: 'text',
   opened_at: 'integer',

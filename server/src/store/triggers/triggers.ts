@@ -15,7 +15,7 @@ import {
   type Work,
 } from '../statement.ts'
 
-const outcome = { oneOf: TRIGGER_OUTCOMES } as const
+const outcome = { passOn: TRIGGER_OUTCOMES } as const
 const data = { json: (value: unknown) => value } as const
 
 const COLUMNS = 'id, user_id, operates, topic, dedupe_key, data, created_at'
