@@ -5,12 +5,12 @@ import { type SqlValue, select, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 import { LISTED_COLUMNS, LISTED_ROW, type ListedJob } from './read-jobs.ts'
 
-/** What a PENDING job waits for: its artifacts, its `run_at`, or nothing but a worker. */
+/** A PENDING job waits for its artifacts, for its `run_at`, or only for a worker. */
 export type PendingFor = 'artifacts' | 'run_at' | 'worker'
 
 export interface JobFilter {
   states: readonly string[]
-  /** Of the PENDING jobs only these; null: all of them. */
+  /** Restricts PENDING jobs; null: all of them. */
   pendingFor: PendingFor | null
   userId: string | null
   queue: string | null
@@ -34,8 +34,8 @@ export const EVERY_JOB: JobFilter = {
 }
 
 /**
- * Newest first. Job ids are UUIDv7, so their order is the order of making, and a page is read off an index from where the
- * last one ended, however many jobs there are. The table whose index fits the filter best leads the join.
+ * Newest first. Job ids are UUIDv7, so they rise with time. A page begins in an index where the last page ended, so it costs the
+ * same with any number of jobs. The table whose index fits the filter best leads the join.
  */
 export function listJobs(
   filter: JobFilter,
@@ -51,7 +51,7 @@ export function listJobs(
   })
 }
 
-/** How many there are, counted up to `max`: a million jobs are never read for a number. */
+/** The number of jobs, counted up to `max`: it never reads a million jobs. */
 export function countListed(filter: JobFilter, max: number): Command<number> {
   return command('count_listed', function* work(): Work<number> {
     const { sql, params } = unionOf(filter, 'j.id AS job_id', max, null)
@@ -61,7 +61,7 @@ export function countListed(filter: JobFilter, max: number): Command<number> {
   })
 }
 
-/** A part for each state, so that each is read off its index; at most `limit` rows of each. */
+/** A part for each state, so that each part uses an index. Each part has at most `limit` rows. */
 function unionOf(filter: JobFilter, columns: string, limit: number, after: string | null) {
   const states = filter.states.length === 0 ? [null] : [...new Set(filter.states)]
   const params: SqlValue[] = []
@@ -103,21 +103,21 @@ function partOf(
     where.push(`${ID[lead]} < ${bind(idAt(filter.createdToMs + SKEW_MS))}`)
   }
   if (after !== null) where.push(`${ID[lead]} < ${bind(after)}`)
-  // Both engines are held to this path: SQLite by CROSS JOIN, PostgreSQL by coalesce. It would else merge the two orders of
-  // ids and, for a user who made nothing for a while, read all runs that others made since.
+  // Forces the join order: SQLite by CROSS JOIN, PostgreSQL by coalesce. Otherwise PostgreSQL would merge the two orders of ids.
+  // For a user without new jobs, it would read all newer runs of other users.
   for (const table of path.slice(1)) where.push(`${ID[table]} = coalesce(${ID[lead]}, ${ID[lead]})`)
   const from = path.map((table) => `ichido.${TABLE[table]} ${table}`).join(' CROSS JOIN ')
   return `SELECT ${columns} FROM ${from} WHERE ${where.join(' AND ')} ORDER BY ${ID[lead]} DESC LIMIT ${limit}`
 }
 
 /**
- * A run that was due from the start waits for a worker, whatever the clock of the node that made it. As a subquery the time is
- * read once, and can be looked up in an index.
+ * A run that was due from the start waits for a worker, whatever the clock of its node shows. The time is a subquery, so that it
+ * is read once and an index can be used.
  */
 const DELAYED = '(r.run_at > j.created_at AND r.run_at > (SELECT now_ms()))'
 const PENDING_FOR: Readonly<Record<PendingFor, string>> = {
   artifacts: `r.run_at >= ${HELD_MS}`,
-  // The first two, and no `latest`, lead into the index of delayed runs.
+  // The first two conditions, without `latest`, lead to the index of delayed runs.
   run_at: `w.state = 'PENDING' AND w.fair_tag IS NULL AND w.run_at > (SELECT now_ms()) AND w.run_at < ${HELD_MS}
     AND w.run_at > j.created_at AND w.id = r.id`,
   worker: `r.run_at < ${HELD_MS} AND NOT ${DELAYED}`,
@@ -141,24 +141,24 @@ const ID: Record<Alias, string> = {
   w: 'w.job_id',
 }
 
-/** There are never more of these than workers hold, or have just lost. */
+/** Few runs are in these states: workers hold them, or have just lost them. */
 const FEW: readonly string[] = ['ASSIGNED', 'RUNNING', 'ORPHANED'] satisfies RunState[]
 
 /** The table whose index fits the filter best. */
 function leadOf(filter: JobFilter, state: string | null): Alias {
   if (filter.key !== null) return 'k'
-  // Few jobs wait for artifacts or for their time, whatever else is PENDING.
+  // Few PENDING jobs wait for artifacts or for their time.
   if (state === 'PENDING' && filter.pendingFor === 'artifacts') return 'h'
   if (state === 'PENDING' && filter.pendingFor === 'run_at') return 'w'
   if (state !== null && FEW.includes(state)) return 'r'
   if (filter.label !== null) return 'l'
   if (state === null) return 'j'
-  // Most jobs have ended: of those, the ones of a queue or kind are the fewer.
+  // Most jobs have ended. A queue or a kind has fewer of them.
   const ended = (FINAL_STATES as readonly string[]).includes(state)
   return ended && filter.userId === null && (filter.queue ?? filter.kind) !== null ? 'j' : 'r'
 }
 
-/** An id carries the clock of the node that made it, created_at that of the store; they may differ by this much. */
+/** An id has the time of its node, and created_at the time of the store. They may differ by this much. */
 const SKEW_MS = 3_600_000
 
 /** The smallest UUIDv7 of an instant. */

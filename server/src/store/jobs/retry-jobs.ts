@@ -24,7 +24,7 @@ import {
 
 export interface RetryItem {
   jobId: string
-  /** Made before the transaction begins, so that it can be tried again without doubling. */
+  /** Made before the transaction begins, so that a second try cannot make a second run. */
   nextRunId: string
 }
 
@@ -34,15 +34,15 @@ export type RetryRefusal =
   | { reason: 'KEY_TAKEN'; key: string; byJobId: string | null }
 
 export type RetryOutcome =
-  /** `parkedMs`: how long it was a dead letter; null when it was none. */
+  /** `parkedMs`: how long the job was a dead letter; null when it was none. */
   | { kind: 'retried'; jobId: string; queue: string; parkedMs: number | null }
   | ({ kind: 'refused'; jobId: string } & RetryRefusal)
 
-/** A key that is in force for a job again lives at least so long: no transaction that is about to remove it takes longer. */
+/** A key that is restored lives at least this long: no running removal of the key takes longer. */
 const KEY_TTL_MS = 24 * 3_600_000
 const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
-/** One job, asked for by a person. */
+/** A retry of one job, by a person. */
 export function retryJob(item: RetryItem, actor: string, auditId: string, tagsFor: TagsFor): Command<RetryOutcome> {
   return commandIn('users', 'retry', function* work(again): Work<RetryOutcome> {
     const [before] = yield* each(readLatest, [{ job_id: item.jobId }])
@@ -58,8 +58,8 @@ export function retryJob(item: RetryItem, actor: string, auditId: string, tagsFo
 }
 
 /**
- * Gives ended jobs a next run that is due at once, with a fresh retry budget; they leave the dead letters. What a submit
- * must pass they must pass, too: the quota, and that their key names no other job by now. Locks: users, keys, runs.
+ * Gives ended jobs a next run that is due now, with a fresh retry budget. They leave the dead letters. As in a submit, the quota
+ * must allow it, and the key must not name another job by now. It locks users, keys, runs.
  */
 export function* retryJobs(items: readonly RetryItem[], again: boolean, tagsFor: TagsFor): Work<RetryOutcome[]> {
   const done = new Map<string, RetryOutcome>()
@@ -69,7 +69,7 @@ export function* retryJobs(items: readonly RetryItem[], again: boolean, tagsFor:
   return items.flatMap((item) => done.get(item.jobId) ?? [])
 }
 
-/** An earlier try may have been committed unheard. */
+/** An earlier try may have committed. */
 function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>): Work<void> {
   const rows = yield* each(
     readFacts,
@@ -89,7 +89,7 @@ function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>
   }
   const { users, nowMs, countedAtMs } = yield* lockAndCount(owners)
   yield* readCosts(users.values(), countedAtMs)
-  // Read anew: only under the lock of its user does a job that ended stay ended.
+  // A second read: only under the lock of its user does an ended job stay ended.
   const latest = new Map((yield* each(readLatest, ids)).map((row) => [row.job_id, row]))
   const admitted = admitEnded(items, latest, users, done)
   const keyed = yield* takeKeys(admitted, nowMs, done)
@@ -131,12 +131,12 @@ function admitEnded(
   return admitted
 }
 
-/** The estimate was given back when the job was canceled before it ever started, and only then is it charged again. */
+/** The estimate is charged again only if it was given back: the job was canceled before it started. */
 function chargeOf({ given_back, estimated_cost_micros }: LatestRun): number {
   return given_back ? estimated_cost_micros : 0
 }
 
-/** A key that was removed meanwhile is taken back; when it names another job, the retry would make two jobs of one key. */
+/** Restores a key that was removed. If the key names another job by now, a retry would make two jobs of one key. */
 function* takeKeys(
   admitted: readonly Admitted[],
   nowMs: number,
@@ -164,7 +164,7 @@ function* takeKeys(
   return admitted.filter(({ item }) => !done.has(item.jobId))
 }
 
-/** Another job's key under the same name is no obstacle when a submit would not mind it either. */
+/** Removes expired keys of other jobs under the same names, as a submit does. */
 function* removeExpired(lost: readonly KeyName[], nowMs: number): Work<void> {
   const expired: ParamsOf<typeof deleteKeys>[] = []
   for (const row of yield* each(readKeys, lost.map(nameOf))) {
@@ -230,7 +230,7 @@ function* insertRuns(
   }
 }
 
-/** Users without limits are not locked against each other: somebody else may have been first to retry or replace a job. */
+/** Users without limits are locked in shared mode, so another transaction may have retried or replaced the job first. */
 function* takeRuns(admitted: readonly Admitted[], done: Map<string, RetryOutcome>): Work<Admitted[]> {
   const latest = yield* lockEnded(admitted.map(({ item }) => item.jobId))
   return admitted.flatMap(({ item }) => {

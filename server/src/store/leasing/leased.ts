@@ -9,19 +9,19 @@ import { type leasedByPoll, PAYLOADS_BYTES_MAX } from './leases.sql.ts'
 
 export interface LeaseItem {
   workerId: string
-  /** Asked in this order. */
+  /** In the order of the poll. */
   queues: readonly string[]
-  /** None: any kind. */
+  /** Empty: any kind. */
   kinds: readonly string[]
   max: number
-  /** Names the poll: asked again under the same name, the same leases are the answer. */
+  /** Names the poll. A repeat under the same name gets the same leases. */
   pollId: string
-  /** Whether it may have been asked before: its name came from the worker. */
+  /** The name came from the worker, so the poll may be a repeat. */
   named: boolean
-  /** Random; what makes each lease_id a name that nobody else can guess. */
+  /** Random, so that nobody can guess a lease_id. */
   token: string
   leaseTtlMs: number
-  /** Set: the runs are RUNNING at once, started by this process. */
+  /** Set: this process starts the runs, and they are RUNNING with the lease. */
   startId: string | null
 }
 
@@ -45,11 +45,11 @@ export interface Leased {
   leaseTtlMs: number
   continuationMs: number
   traceparent: string | null
-  /** JSON: a list. */
+  /** A JSON array. */
   artifacts: string
-  /** JSON; null when no attempt before this one has told of any. */
+  /** JSON; null when no earlier attempt has published progress. */
   lastProgress: string | null
-  /** From when the run was due until this lease started it; null: it did not, or this answer repeats an earlier one. */
+  /** From the due time until this lease started the run; null: it did not start the run, or the answer is a repeat. */
   waitedMs: number | null
 }
 
@@ -65,31 +65,31 @@ export const placeName = (queue: string, kinds: readonly string[]) => JSON.strin
 /** By place, the position from which a scan goes on. A place without a position is scanned from the beginning. */
 export type Positions = ReadonlyMap<string, Position>
 
-/** By queue, the last kind that was looked at; null when all kinds of the queue were looked at together. */
+/** By queue, the last kind that was scanned; null when all kinds of the queue were scanned together. */
 export type KindRotation = ReadonlyMap<string, string | null>
 
 export interface LeaseAnswer {
-  /** One list for each item, in their order. */
+  /** One list for each item, in the order of the items. */
   leases: Leased[][]
-  /** The new place of each queue whose kinds were looked at. */
+  /** The new place of each queue whose kinds were scanned. */
   rotation: KindRotation
   /** The places that were scanned from the beginning. */
   scanned: ReadonlySet<string>
 }
 
-/** A new lease also says how long its run had waited. */
+/** A new lease also says how long its run has waited. */
 export type LeasedRow = RowOf<typeof leasedByPoll> & { readonly waited_ms?: number | null }
 
 export const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
 
-/** Whether so many bytes of payloads may have left no room for the next: then there may be more than was found. */
+/** Whether the next payload may not fit: then more runs may be ready than were found. */
 export const isFull = (bytes: number) => bytes + PAYLOAD_BYTES_MAX > PAYLOADS_BYTES_MAX
 
 export function toLeases(item: LeaseItem, rows: readonly LeasedRow[]): Leased[] {
   return rows.toSorted(inOrderOf(item)).map(toLeased)
 }
 
-/** An UPDATE answers in the order of its plan; work is handed out in the order of the queues, and of each queue. */
+/** An UPDATE answers in the order of its plan. Leases are sorted by queue, and by their place in the queue. */
 function inOrderOf({ queues }: LeaseItem): (a: LeasedRow, b: LeasedRow) => number {
   return (a, b) =>
     queues.indexOf(a.queue) - queues.indexOf(b.queue) ||

@@ -13,7 +13,7 @@ const ORDER = 'priority DESC, fair_tag, id'
  */
 export const queueLock = (queue: string) => `hashtextextended('ichido.queues ' || ${queue}, 0)`
 
-/** The last event of the attempts before, in whatever stage when the job declares its own. `stage || ''`: found by its number. */
+/** The last event of earlier attempts, in any stage if the job declares stages. `stage || ''` leads to the index by number. */
 const RUN = (perAttempt: string, staged: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.version,
   r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag,
   r.assigned_worker_id AS worker_id, r.poll_id, r.lease_ttl_ms, r.continuation_ms, j.payload, j.policy, j.traceparent,
@@ -22,12 +22,12 @@ const RUN = (perAttempt: string, staged: string) => `r.id AS run_id, r.job_id, r
       AND CASE WHEN ${staged} THEN e.stage || '' <> 'run' ELSE e.stage || '' = 'progress' END
     ORDER BY e.n DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
-// What the job was given, not what an earlier run of it has left.
+// The inputs of the job, not the outputs of an earlier run.
 const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
 const LEASED_POSTGRES = `${RUN(`bigint '${SEQ_PER_ATTEMPT}'`, `nullif(j.policy, '{}')::json -> 'stages' IS NOT NULL`)},
   CASE WHEN EXISTS (SELECT 1 FROM ichido.artifacts)
     THEN (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) END AS artifacts`
-/** What these and RUN name. */
+/** The columns of these and of RUN. */
 const LEASED = `run_id, job_id, attempt, retry_count, version, lease_id, lease_expires_at, leader_epoch, queue, kind, user_id,
   priority, fair_tag, worker_id, poll_id, lease_ttl_ms, continuation_ms, payload, policy, traceparent, last_progress, artifacts`
 const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
@@ -59,19 +59,17 @@ const LEASED_ROW = {
 } as const
 export const NEW_LEASE_ROW = { ...LEASED_ROW, waited_ms: 'integer?' } as const
 
-/** Only of a lease that is new and starts its run: a lease that is answered again has been counted. */
+/** Only for a new lease that starts its run: a repeated answer was counted before. */
 const WAITED = 'r.started_at - r.run_at AS waited_ms'
 
 /**
  * Answers with the queues that are paused or limited, and with the workers that are revoked.
- * - A poll may be asked again before its first answer is committed, by a node that lost the connection or on another one:
- *   it then waits here, or it would lease other runs and leave the first ones to nobody.
- * - A queue stays open until the commit if it is open now: whoever pauses it or gives it its first limit waits, or what is
- *   leased here would come on top of that. Others lease from it meanwhile.
- * - A queue that has a limit is locked: what its workers hold is counted by a later statement, which sees what whoever had
- *   the lock before has leased.
- * - A worker stays as it is until the commit: its revocation waits, and then finds what was leased here.
- * Everybody takes these locks in this order, and sorted.
+ * - A poll may be repeated before its first answer has committed, by a node that lost the connection or on another node. The
+ *   repeat waits here. Otherwise it would lease other runs, and no worker would know of the first ones.
+ * - An open queue stays open until the commit: a command that pauses or limits the queue waits. Other leases do not.
+ * - A queue with a limit is locked. A later statement counts the held runs, and sees the leases of the transaction before.
+ * - A worker stays as it is until the commit: its revocation waits, and then finds these leases.
+ * Every transaction takes these locks in this order, and sorted.
  */
 export const enterLease = statement('enter_lease', {
   params: { poll: 'text', queue: 'text', worker_id: 'text' },
@@ -96,7 +94,7 @@ export const enterLease = statement('enter_lease', {
     UNION ALL SELECT NULL, NULL, NULL, worker_id FROM ichido.workers WHERE worker_id = $worker_id AND revoked_at IS NOT NULL`,
 })
 
-/** A poll whose answer got lost is answered again with the same leases. */
+/** A poll whose answer was lost gets the same leases again. */
 export const leasedByPoll = statement('leased_by_poll', {
   params: { worker_id: 'text', poll_id: 'text' },
   row: LEASED_ROW,
@@ -109,8 +107,8 @@ export const leasedByPoll = statement('leased_by_poll', {
 })
 
 /**
- * How many runs of a locked queue workers hold. It looks at all runs that workers hold: an index by queue would cost every
- * lease more than this costs the few queues that have a limit.
+ * The number of held runs of a locked queue. It reads all held runs: an index by queue would cost every lease more than this
+ * costs the few queues with a limit.
  */
 export const countHeld = statement('count_held', {
   params: { queue: 'text' },
@@ -118,7 +116,7 @@ export const countHeld = statement('count_held', {
   sql: `SELECT count(*) AS held FROM ichido.runs WHERE queue = $queue AND ${HELD}`,
 })
 
-/** The kinds after this one whose runs can be leased, hopping from one to the next in the index. */
+/** The kinds after this kind that have ready runs. It hops from kind to kind in the index. */
 export const readyKinds = statement('ready_kinds', {
   params: { queue: 'text', after: 'text', max: 'integer' },
   row: { kind: 'text' },
@@ -129,13 +127,13 @@ export const readyKinds = statement('ready_kinds', {
     SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $max`,
 })
 
-/** The job's own time in ms, or its queue's, or this one. */
+/** The time of the job in ms, or of its queue, or the given default. */
 export const timeOf = (column: string, ofJob: string, queue: string, otherwise: string) =>
   `coalesce(${ofJob} * 1000, (SELECT q.${column} * 1000 FROM ichido.queues q WHERE q.name = ${queue}), ${otherwise})`
 
 /**
- * The queue may have been paused or given its first limit while it was waited for, which the statement that waited has not
- * seen. `limited`: it had a limit then, which holds until the commit.
+ * The queue may have been paused or limited while a statement waited for it, and that statement has not seen it. `limited`: the
+ * queue had a limit before, which holds until the commit.
  */
 const STILL_OPEN = (
   queue: string,
@@ -154,10 +152,10 @@ const NEW_LEASE = (of: {
 export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
 
-/** Handed out at once: answers are made in memory, and a payload may have 1 MiB. */
+/** The most bytes of payloads in one answer: answers are made in memory, and a payload may have 1 MiB. */
 export const PAYLOADS_BYTES_MAX = 16 * 1024 * 1024
 
-/** `kinds`: a JSON array. `start_id`: set when the runs are to be started at once. */
+/** `kinds` is a JSON array. With a `start_id` the lease also starts the runs. */
 const LEASE_PARAMS = {
   queue: 'text',
   kinds: 'text',
@@ -174,17 +172,16 @@ const QUEUE = '($queue::text[])[1]'
 const KINDS = '($kinds::text[])[1]'
 const kindOf = (kinds: string) => `json_array_elements_text(${kinds}::json) AS k(kind)`
 
-/** Whether anything of these kinds (a JSON array) can be leased; `from`: a condition on where it stands. */
+/** Whether a run of these kinds (a JSON array) is ready. `from` is a condition on its place. */
 export const anyReady = (queue: string, kinds: string, from: string) => `EXISTS (
         SELECT 1 FROM ${kindOf(kinds)} CROSS JOIN LATERAL (
           SELECT 1 FROM ichido.runs WHERE queue = ${queue} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)`
 
-/** What a job says itself, on PostgreSQL. Most policies say nothing. */
+/** A time of the job's own policy, on PostgreSQL. Most policies are empty. */
 export const ofPolicy = (policy: string, column: string) => `(nullif(${policy}, '{}')::json ->> '${column}')::bigint`
 
 /**
- * `gate`: what stands before the runs are looked for, and the condition that it gives; and how many bytes of payloads are
- * left to hand out.
+ * `gate` has the locks before the scan, the condition that they give, and the number of bytes that payloads may still have.
  */
 function leasePostgres(from: string, gate: { with: string; open: string; left: string }, answer: string): string {
   const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('j.policy', column), QUEUE, otherwise)
@@ -221,9 +218,8 @@ const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED}, waited_ms FR
 const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
 
 /**
- * The same locks as those of a lease that enters first, in the same order; whether all is plain is then asked of a function
- * whose snapshot is newer than they are. A worker is locked when there is something for it, so that most polls that find
- * nothing write nothing.
+ * Takes the locks of `enterLease`, in the same order. A function whose snapshot is newer than the locks then tells whether all is
+ * plain. A worker is locked only if a run is ready, so that most polls that find nothing also write nothing.
  */
 function enteringPostgres(from: string): string {
   const gate = `p AS MATERIALIZED (
@@ -245,14 +241,14 @@ function enteringPostgres(from: string): string {
   )
 }
 
-/** `poll`: the name of the poll. */
+/** `poll` is the name of the poll. */
 const PLAIN_PARAMS = { ...LEASE_PARAMS, poll: 'text' } as const
-/** The first columns of each row. The others are those of `NEW_LEASE_ROW` where there is a run. */
+/** The first columns of each row. A row with a run also has the columns of `NEW_LEASE_ROW`. */
 const PLAIN_ROW = { plain: 'flag', run_id: 'text?' } as const
 
 /**
- * Everything in one statement. Answers `plain`, and the leases if there are any. Not plain, and nothing done: the queue is
- * paused or limited, a worker was revoked, or a poll was answered before.
+ * A whole lease in one statement. It answers `plain`, and the leases if there are any. It is not plain and changes nothing if the
+ * queue is paused or limited, a worker was revoked, or a poll was answered before.
  */
 export const leasePlain = statement('lease_plain', {
   params: PLAIN_PARAMS,
@@ -269,7 +265,7 @@ export const leasePlainFrom = statement('lease_plain_from', {
   sqlite: [],
 })
 
-/** The first of each kind, and of these the first: SQLite would sort all that waits in the queue. */
+/** The first runs of each kind, and the first of these: otherwise SQLite would sort all runs of the queue. */
 function leaseSqlite(kinds: number): string[] {
   const heads = Array.from(
     { length: kinds },
@@ -302,7 +298,7 @@ function leaseSqlite(kinds: number): string[] {
   ]
 }
 
-/** `limited`: the queue's limit is locked and counted. `bytes_left`: how many bytes of payloads may still be handed out. */
+/** `limited`: the queue's limit is locked and counted. `bytes_left`: the bytes that payloads may still have. */
 const ENTERED_PARAMS = { ...LEASE_PARAMS, limited: 'flag', bytes_left: 'integer' } as const
 
 const full = (kinds: number) =>
@@ -321,15 +317,15 @@ const resumed = (kinds: number) =>
   })
 
 /**
- * Takes how many kinds there are. All polls are served in one statement: the first runs of the queue go to the first poll, and
- * so on, always one and no more than there is room for. Guards: PENDING or ORPHANED, due, of no other worker. A lease_id is
- * `run.token`: it leads to its run without an index on a column that changes with every lease.
+ * Takes the number of kinds. One statement serves all polls: the first runs of the queue go to the first poll, and so on. It
+ * leases at least one run, and no more than there is room for. It guards that a run is PENDING or ORPHANED, due and of no other
+ * worker. A lease_id is `run.token`: it leads to its run without an index on a column that changes with every lease.
  */
 export const leaseRuns = keptByKinds(full)
 
 /**
  * The same from a position on. A leased run stays in the index until no snapshot can see it, and a scan from the beginning
- * steps over all of them: 35 ms after 256,000 leases under one open dump. SQLite keeps no such past.
+ * steps over all such runs: 35 ms after 256,000 leases during one dump. SQLite removes them from the index at once.
  */
 export const leaseRunsFrom = keptByKinds(resumed)
 

@@ -6,8 +6,8 @@ const DUE = `id, queue, user_id, run_at, priority FROM ichido.runs
     WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())`
 
 /**
- * Delayed runs whose time has come. The time is a subquery: PostgreSQL would call a bare function for every row, and read the
- * index to its end, past all runs that are not due.
+ * Delayed runs that are due. The time is a subquery: PostgreSQL would call a bare function for every row, and read the index to
+ * its end, past all runs that are not due.
  */
 const lockDue = statement('lock_due', {
   params: { max: 'integer' },
@@ -16,7 +16,7 @@ const lockDue = statement('lock_due', {
   sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $max`,
 })
 
-/** With a tag the run is in the index that leases read. */
+/** With a tag, the run is in the index that leases read. */
 const promoteRuns = statement('promote_runs', {
   params: { id: 'text', tag: 'integer?' },
   row: {},
@@ -34,13 +34,13 @@ const nextDue = statement('next_due', {
 export interface Promoted {
   /** Queues that have work now. */
   queues: string[]
-  /** How many were moved: as many as allowed means that more may wait. */
+  /** The number of promoted runs. If it is the maximum, more may be due. */
   count: number
-  /** Until the next delayed run is due; null when none waits. */
+  /** The time until the next delayed run is due; null when none waits. */
   nextInMs: number | null
 }
 
-/** Delayed runs whose time has come enter their queue, in the order in which they became due; any node may do it. */
+/** Delayed runs that are due enter their queue, in the order of their due times. Any node may do it. */
 export function promoteDue(max: number, tagsFor: TagsFor): Command<Promoted> {
   return command('promote', function* work(): Work<Promoted> {
     const due = yield* query(lockDue, { max })

@@ -15,18 +15,18 @@ export interface ReleaseItem {
   runId: string
   workerId: string
   leaseId: string
-  /** Made beforehand, for the run that follows one that had started. */
+  /** Made before the transaction, for the run after a run that had started. */
   nextRunId: string
 }
 
 export type ReleaseOutcome =
-  /** `queue`: has work again; null when nothing is left to do. */
+  /** `queue` has work again; null when the job has ended. */
   | { kind: 'released' | 'repeated'; jobId: string; state: RunState; queue: string | null }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run back' }
 
-/** Workers give runs back, as when they shut down. It costs the job no retry. */
+/** Workers give runs back, for example at their shutdown. It costs the job no retry. */
 export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutcome[]> {
   return commandIn('batches', 'release', function* work(): Work<ReleaseOutcome[]> {
     function* attempt(firsts: readonly ReleaseItem[]): Work<Map<string, ReleasedRow>> {

@@ -18,26 +18,25 @@ interface EndedRow {
 
 /** A run that ended in this transaction without success. */
 export interface Failure {
-  /** Its row, as it is now. */
   row: EndedRow
   error: RunError
   retryable: boolean
-  /** The job is not to blame: its next run is due at once and costs no retry. */
+  /** The worker gave the run back: the next run is due now and costs no retry. */
   released?: boolean
-  /** Made beforehand, for the run that follows. */
+  /** Made before the transaction, for the next run. */
   nextRunId: string
-  /** In [0, 1): spreads retries. */
+  /** In [0, 1). It spreads retries. */
   random: number
 }
 
 export interface Followed {
-  /** `due`: its queue has work again. */
+  /** `due`: the queue has work now. */
   next: { runId: string; runAtMs: number; queue: string; due: boolean } | null
   dead: boolean
   retryCount: number
 }
 
-/** After a failure comes the next run of the job or, when nothing is left to try, a dead letter. By ended run. */
+/** By ended run, the next run of the job, or a dead letter when no retry is left. */
 export function* followFailures(failures: readonly Failure[]): Work<Map<string, Followed>> {
   const policies = yield* readPolicies(failures.map(({ row }) => row.job_id))
   const followed = new Map<string, Followed>()
@@ -73,7 +72,7 @@ export function* followFailures(failures: readonly Failure[]): Work<Map<string, 
   return followed
 }
 
-/** No delay: nothing is left to try. */
+/** Without a delay, no retry is left. */
 function whatFollows(
   { row, retryable, released, random }: Failure,
   policy: JobPolicy,
@@ -98,7 +97,7 @@ function deadLetter(
   { code, message }: RunError,
   retry_count: number,
 ): ParamsOf<typeof insertDeadLetters> {
-  // Refusing an error for its text would leave its run RUNNING for ever.
+  // If the text of an error were refused, its run would stay RUNNING for ever.
   const [error_code, error_message] = [storableText(code), storableText(message)]
   return { job_id, run_id: id, queue, kind, user_id, error_code, error_message, retry_count }
 }

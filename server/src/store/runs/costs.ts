@@ -4,12 +4,12 @@ import { each, type ParamsOf, type Work } from '../statement.ts'
 
 export interface CostChange {
   userId: string
-  /** When the run was made that the estimate is charged with: a correction goes to the same day and month. */
+  /** The creation time of the run that was charged. A correction goes to the same day and month. */
   chargedAtMs: number
   micros: number
 }
 
-/** Both the day's and the month's counter are kept, so that a quota can change its period without forgetting. */
+/** Counts both the day and the month, so that a quota can change its period at any time. */
 export function* changeCosts(changes: readonly CostChange[]): Work<void> {
   const sums = new Map<string, ParamsOf<typeof addSpent>>()
   for (const { userId, chargedAtMs, micros } of changes) {
@@ -25,7 +25,7 @@ export function* changeCosts(changes: readonly CostChange[]): Work<void> {
   yield* each(addSpent, rows)
 }
 
-/** Takes runs that were just canceled: the estimate of a job that never started is not spent. */
+/** For runs that were just canceled: a job that never started costs nothing. */
 export function* giveBack(runIds: readonly string[]): Work<void> {
   const refunds = yield* each(
     readRefunds,

@@ -26,18 +26,18 @@ export interface FinishItem {
   leaseId: string
   version: number | null
   leaderEpoch: number | null
-  /** Of the report's content without its meta: a repeat may carry another time stamp. */
+  /** A hash of the report without its meta: the meta of a repeat may have another time. */
   outcomeHash: string
   report: Report
-  /** Made beforehand, for the run that follows a failure. */
+  /** Made before the transaction, for the run after a failure. */
   nextRunId: string
-  /** In [0, 1): spreads retries. */
+  /** In [0, 1). It spreads retries. */
   random: number
 }
 
 interface Ends {
   jobId: string
-  /** The queue, if it may have had no room for another run before. */
+  /** The queue, if it may have a limit and now room for another run. */
   roomIn: string | null
 }
 
@@ -46,19 +46,19 @@ export type FinishOutcome =
   | ({ kind: 'repeated'; jobId: string; state: RunState } & Followed)
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
-/** Finish and fail: the run ends, and with it, in the same transaction, comes its result, next run or dead letter. */
+/** Finish and fail: one transaction ends the run, and stores its result, next run or dead letter. */
 export function finishBatch(items: readonly FinishItem[]): Command<FinishOutcome[]> {
   return commandIn('batches', 'finish', () => finishRunsNow(items), plainFinish(items))
 }
 
-/** Whose job the run is of; null when there is no such run. */
+/** The user of the run's job; null when there is no such run. */
 export function findOwner(runId: string): Command<string | null> {
   return command('find_owner', function* work(): Work<string | null> {
     return (yield* one(readOwner, { id: runId }))?.user_id ?? null
   })
 }
 
-/** Most runs succeed, and nothing follows: then the statement that ends them is all there is to do. */
+/** Most runs succeed, and nothing follows. Then the statement that ends them is the whole command. */
 function plainFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> | undefined {
   const isPlain = ({ report }: FinishItem) => report.verb === 'finish' && report.costMicros === null
   if (new Set(items.map(({ runId }) => runId)).size < items.length || !items.every(isPlain)) return undefined
@@ -89,7 +89,7 @@ interface Ended {
   row: EndedRow
 }
 
-/** In the transaction of whoever calls it. */
+/** The body, for commands that also finish. */
 export function* finishRunsNow(items: readonly FinishItem[]): Work<FinishOutcome[]> {
   function* attempt(firsts: readonly FinishItem[]): Work<Map<string, EndedRow>> {
     return new Map((yield* each(finishRuns, firsts.map(finishRow))).map((row) => [row.id, row]))
@@ -149,7 +149,7 @@ function finishRow(item: FinishItem): ParamsOf<typeof finishRuns> {
   }
 }
 
-/** What came after failures that were reported before: a repeat is told the same. */
+/** The outcomes of failures that were reported before: a repeat gets the same answer. */
 function* findFollowed(items: readonly FinishItem[]): Work<Map<string, Followed>> {
   const failures = items.filter(({ report }) => report.verb === 'fail')
   const rows = yield* each(
@@ -167,8 +167,8 @@ function toFollowed(row: RowOf<typeof readFollowed>): Followed {
 }
 
 /**
- * The cost that a result names takes the place of the estimate. A canceled job has no result, and may run again: it never
- * costs less than its estimate, or each retry would take off the difference once more.
+ * The cost of a result replaces the estimate. A canceled job has no result and may run again, so it never costs less than its
+ * estimate: otherwise each retry would subtract the difference once more.
  */
 function* settleCosts(ended: readonly Ended[]): Work<void> {
   const costs = new Map<string, { costMicros: number; state: RunState }>()
@@ -192,7 +192,7 @@ function* settleCosts(ended: readonly Ended[]): Work<void> {
   )
 }
 
-/** A run that was to be canceled has ended as wished: nothing follows. */
+/** Nothing follows a run with a cancel request. */
 function toFailure({ item, row }: Ended): Failure[] {
   if (row.state !== 'FAILED' || item.report.verb !== 'fail') return []
   const { error, retryable } = item.report
@@ -221,7 +221,7 @@ function repeated({ job_id, state, retry_count }: FactsRow, followed: Followed |
   return { kind: 'repeated', jobId: job_id, state, ...then }
 }
 
-/** The answer to a report that was recorded before, on the run whose facts these are. */
+/** The answer to a report that was recorded before. */
 export function* toRepeated(item: FinishItem, row: FactsRow): Work<FinishOutcome> {
   return repeated(row, (yield* findFollowed([item])).get(item.runId))
 }

@@ -3,9 +3,9 @@ import { LED, LED_SQLITE, TERM } from '../system/term.ts'
 import { MOVED, MOVED_R, MOVED_ROW } from './runs.sql.ts'
 
 /**
- * What the leader does to runs by itself. In all of these `epoch` and `holder` are its term, `now` is what the store's clock showed
- * when the leader last compared it with its own. A run that workers hold is its job's latest: saying so leads to the index by
- * state. By the order of ids all runs would be read.
+ * The leader's own writes to runs. `epoch` and `holder` are its term. `now` is the store's clock when the leader last compared it
+ * with its own. A held run is the latest of its job: the condition leads to the index by state. In the order of ids, PostgreSQL
+ * would read all runs.
  */
 
 const POLICY = { postgres: '(j.policy::json ->> ', sqlite: 'json_extract(j.policy, ' }
@@ -15,7 +15,7 @@ const seconds = (name: string) => ({
 })
 const TIMEOUT = seconds('timeout_seconds')
 
-// What the worker was told, or for runs that do not know theirs the default; in ms.
+// The times that the worker was told, or a default for runs without them; in ms.
 const continuationMs = (engine: 'postgres' | 'sqlite', fallback: string) =>
   `coalesce(r.continuation_ms, CAST(1000 * ${number(engine, fallback)} AS bigint))`
 const leaseTtlMs = (engine: 'postgres' | 'sqlite', fallback: string) =>
@@ -32,7 +32,7 @@ const NOW = 'CAST($now AS bigint)'
 const UNSTARTED = `r.state = 'ASSIGNED' AND r.latest AND r.assigned_at <= ${NOW} - $reassign_after_ms
   AND (r.lease_expires_at < ${NOW} OR w.detached_at IS NOT NULL OR w.last_seen_at < ${NOW} - $unseen_ms)`
 
-/** Assigned runs that did not start go to the next worker that asks. A worker counts as unseen after `unseen_ms`. */
+/** Assigned runs that did not start can be leased again. A worker counts as unseen after `unseen_ms`. */
 export const orphanRuns = statement('orphan_runs', {
   params: { ...TERM, max: 'integer', now: 'integer', reassign_after_ms: 'integer', unseen_ms: 'integer' },
   row: MOVED_ROW,
@@ -51,7 +51,7 @@ export const orphanRuns = statement('orphan_runs', {
 const HANDED_OUT = `r.attempt - coalesce(
   (SELECT p.attempt FROM ichido.runs p WHERE p.job_id = r.job_id AND p.run_no = r.run_no - 1), 0)`
 
-/** Ends runs that were handed out so often without starting. */
+/** Ends runs that were leased `handouts_max` times without a start. */
 export const exhaustRuns = statement('exhaust_runs', {
   params: { ...TERM, max: 'integer', handouts_max: 'integer', error: 'text' },
   row: MOVED_ROW,
@@ -74,8 +74,8 @@ const lapsed = (engine: 'postgres' | 'sqlite') => `r.state = 'RUNNING' AND r.lat
   AND r.lease_expires_at < ${NOW} AND ${leaseTtlMs(engine, '$lease_ttl_seconds')} <= $even_ms`
 
 /**
- * The lease has lapsed: the worker has until the deadline to be heard of. No transition. The store's clock has gone evenly
- * for `even_ms`.
+ * The lease has expired, and the worker has time until the deadline. The state stays. The store's clock has gone evenly for
+ * `even_ms`.
  */
 export const confirmRuns = statement('confirm_runs', {
   params: {
@@ -100,14 +100,14 @@ export const confirmRuns = statement('confirm_runs', {
 })
 
 const GRACE = 'CAST($grace_ms AS bigint)'
-// Young runs are passed over before their job's policy is read.
+// Young runs are skipped before the policy of their job is read.
 const overdue = (engine: 'postgres' | 'sqlite') => `r.state = 'RUNNING' AND r.latest AND r.continuation_state = 'NONE'
   AND r.started_at <= ${NOW} - ${GRACE} AND 1000 * ${TIMEOUT[engine]} + ${GRACE} <= ${NOW} - r.started_at
   AND 1000 * ${TIMEOUT[engine]} + ${GRACE} <= $even_ms`
 
 /**
- * A run that has taken too long loses its lease, of which its worker hears with the next heartbeat, and ends after the
- * continuation time as any other. In `grace_ms` the worker may end the run by itself.
+ * A run that has taken too long loses its lease. Its worker hears of it with the next heartbeat, and the run ends after the
+ * continuation time. Within `grace_ms` the worker may end the run itself.
  */
 export const haltRuns = statement('halt_runs', {
   params: {
@@ -134,7 +134,7 @@ export const haltRuns = statement('halt_runs', {
     WHERE runs.id = c.run_id AND ${LED_SQLITE} RETURNING runs.id`,
 })
 
-/** Running runs that the leader ends if their worker does not. */
+/** RUNNING runs that the leader ends if their worker does not. */
 export const readWaiting = statement('read_waiting', {
   params: { max: 'integer', continuation_seconds: 'integer' },
   row: {
@@ -167,9 +167,9 @@ const ENDED = (r: string) => `state = CASE WHEN ${r}cancel_requested_at IS NULL 
   last_event_n = ${r}last_event_n + 1`
 
 /**
- * `runs` is a JSON array of runs as they were seen (id, version, deadline_at, cancel_requested_at). The errors are those of a
- * worker that was lost and of one that was revoked. Guards all of it: a heartbeat since then has moved the deadline. The state
- * is compared where `t` is known: by itself, it would have PostgreSQL read all runs for the few that are RUNNING.
+ * `runs` is a JSON array of runs as they were seen (id, version, deadline_at, cancel_requested_at). The errors are those of a lost
+ * and of a revoked worker. It guards all these values: a heartbeat since then has moved the deadline. The state is compared
+ * where `t` is known: by itself, the condition would make PostgreSQL read all runs for the few that are RUNNING.
  */
 export const expireRuns = statement('expire_runs', {
   params: { ...TERM, runs: 'text', lost_error: 'text', revoked_error: 'text' },
@@ -188,7 +188,7 @@ export const expireRuns = statement('expire_runs', {
     RETURNING ${MOVED}, error`,
 })
 
-/** When the next lease lapses, in ms; null when there is none. */
+/** The time until the next lease expires, in ms; null when there is none. */
 export const nextLapse = statement('next_lapse', {
   params: { now: 'integer' },
   row: { in_ms: 'integer?' },
@@ -196,10 +196,10 @@ export const nextLapse = statement('next_lapse', {
     WHERE state IN ('ASSIGNED', 'RUNNING') AND latest AND continuation_state = 'NONE'`,
 })
 
-/** A deadline that has always passed. */
+/** A deadline in the past. */
 export const PASSED = 0
 
-/** Takes the beginning of worker ids. Their process is known to be gone, so the leader need not wait for them. */
+/** Takes a prefix of worker ids. Their process is dead, so the leader need not wait for them. */
 export const forsakeRuns = statement('forsake_runs', {
   params: { prefix: 'text' },
   row: { id: 'text' },

@@ -28,27 +28,27 @@ import { recordMoves } from './lifecycle.ts'
 export interface Ended {
   jobId: string
   state: RunState
-  /** Nothing is left to try. */
+  /** No retry is left. */
   dead: boolean
-  /** How often its job had failed before, since it was submitted or a person tried it again. */
+  /** How often the job failed since it was submitted or retried by a person. */
   retries: number
-  /** Its job has a next run. */
+  /** The job has a next run. */
   retried: boolean
-  /** The queue that has work again at once, where its next run is. */
+  /** The queue of the next run, if that run is due now. */
   queue: string | null
 }
 
-/** Made beforehand, for a run that follows. */
+/** Made before the transaction, for the next run. */
 export interface NextRunSeed {
   nextRunId: string
   random: number
 }
 
-/** A RUNNING run that the leader ends after the continuation time, unless its worker is heard of or ends it. */
+/** A RUNNING run that the leader ends after the continuation time, unless its worker sends a heartbeat or ends it. */
 export interface PendingExpiry {
   runId: string
   version: number
-  /** Set: its worker is to be heard of until then. */
+  /** Set: the worker must send a heartbeat by then. */
   deadlineAtMs: number | null
   cancelRequestedAtMs: number | null
   continuationMs: number
@@ -59,14 +59,14 @@ export interface Review {
   queues: string[]
   ended: Ended[]
   waiting: PendingExpiry[]
-  /** As much was done as is allowed at once: more may be left. */
+  /** The batch was full: more may be left. */
   full: boolean
-  /** Until the next lease lapses; null when nobody has one. */
+  /** The time until the next lease expires; null when there is none. */
   nextLapseMs: number | null
 }
 
 export interface ReviewItem {
-  /** What the store's clock showed, and for how long it has gone evenly. */
+  /** The store's clock, and for how long it has gone evenly. */
   nowMs: number
   evenMs: number
   batchMax: number
@@ -83,7 +83,7 @@ const NEVER_STARTED: RunError = {
   message: `Workers took this run ${HANDOUTS_MAX} times and did not start it`,
 }
 
-/** Looks through what workers hold. Nothing ends here but what nobody has begun. */
+/** Checks the runs that workers hold. It ends only runs that no worker has started. */
 export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
   const { nowMs, evenMs, batchMax, waitingMax, reassignAfterMs } = item
   return command('reap', function* work(): Work<Review> {
@@ -119,7 +119,7 @@ export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
   })
 }
 
-/** Ends runs whose time is up, as long as they are as they were seen. What follows them comes in the same transaction. */
+/** Ends expired runs that are unchanged since they were seen. Their next runs come in the same transaction. */
 export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunSeed)[]): Command<Ended[]> {
   const runs = JSON.stringify(
     seen.map(({ runId, version, deadlineAtMs, cancelRequestedAtMs }) => ({
@@ -141,7 +141,7 @@ export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunS
   })
 }
 
-/** A run that was to be canceled has ended as wished: nothing follows. */
+/** Nothing follows a run with a cancel request. */
 function toFailure(row: RowOf<typeof expireRuns>, spare: NextRunSeed | undefined): Failure[] {
   const error = row.state === 'TIMED_OUT' && row.error !== null ? parseRunError(JSON.parse(row.error)) : null
   if (error === null || spare === undefined) return []
@@ -171,7 +171,7 @@ function toPendingExpiry(row: RowOf<typeof readWaiting>): PendingExpiry {
   }
 }
 
-/** The folder's lock is ours, so whoever led or worked in it before is dead: their leases and term need not run out. */
+/** This process has the lock of the folder, so the process before it is dead: its leases and its term end now. */
 export function takeOverFolder(localWorkerPrefix: string): Command<number> {
   return command('take_over_folder', function* work(): Work<number> {
     yield* query(vacateLeadership, {})

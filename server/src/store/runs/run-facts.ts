@@ -28,9 +28,8 @@ export function toFacts(row: FactsRow): RunFacts {
 }
 
 /**
- * Says why a guarded write changed nothing. It only explains: the write was decided by its WHERE, and a row that
- * would be let through now was changed since. A report that would be was too early: only a start makes its run what it is.
- * Of the others the caller no longer holds what it thought it held.
+ * Says why a guarded write changed nothing. The WHERE of the write has decided; this only explains. A row that fits now was
+ * changed since then. A report that fits now came before the start of its run. Any other caller has lost its lease.
  */
 export function explainRefusal(row: FactsRow | undefined, command: RunCommand): 'repeat' | RunRefusal | 'NOT_FOUND' {
   if (row === undefined) return 'NOT_FOUND'
@@ -45,13 +44,13 @@ export function fits(row: FactsRow | undefined, command: RunCommand): boolean {
   return row !== undefined && decide(toFacts(row), command, Number.MAX_SAFE_INTEGER).kind === 'move'
 }
 
-/** The run that a lease_id belongs to; null when it cannot be one. */
+/** The run of a lease_id; null when the text cannot be a lease_id. */
 export function runIdOf(leaseId: string): string | null {
   const match = /^([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\.[\w-]{1,64}$/.exec(leaseId)
   return match?.[1] ?? null
 }
 
-/** Splits a batch into the first item of each name and those that come after it, which must see what it did. */
+/** Splits a batch into the first item of each name and its repeats, which must see what the first item did. */
 export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { firsts: T[]; repeats: [T, T][] } {
   const firstOf = new Map<string, T>()
   const repeats: [T, T][] = []
@@ -65,9 +64,8 @@ export function foldBy<T>(items: readonly T[], nameOf: (item: T) => string): { f
 }
 
 /**
- * Tries the items of a batch of which several may name one run, at most one a run at a time: a stranger's item that fits
- * nothing must not keep the holder's, which came after it, from being tried. `attempt` answers with the rows it changed, and
- * `commandOf` says what an item asks for.
+ * Tries the items of a batch, one item of each run at a time. An item of a worker without the lease must not stop a later item of
+ * the holder. `attempt` answers with the rows that it changed, and `commandOf` says what an item asks for.
  */
 export function* tryOnePerRun<T extends { runId: string }, Row>(
   items: readonly T[],
@@ -95,8 +93,8 @@ export function* tryOnePerRun<T extends { runId: string }, Row>(
 }
 
 /**
- * Those that would change their run as it is now. The write decides all the same; but a thousand items that fit nothing,
- * tried one by one, held up everybody else's for as many statements.
+ * The items that would change their run as it is now. The write decides; but a thousand items that fit nothing, tried one by one,
+ * delayed all other items by as many statements.
  */
 function* findFitting<T extends { runId: string }>(
   items: readonly T[],

@@ -1,8 +1,8 @@
 import { RUN_STATES } from '../../core/run/run-state.ts'
 import { statement } from '../statement.ts'
 
-// Columns are named one by one, here and in every statement: a node keeps its prepared statements while the next version
-// adds a column, and PostgreSQL refuses a kept `*` whose meaning has changed.
+// Every statement names its columns: a node keeps its prepared statements while the next version adds a column, and PostgreSQL
+// refuses a prepared `*` whose meaning has changed.
 export const MOVED = 'id, job_id, run_no, queue, kind, user_id, state, attempt, retry_count, last_event_n'
 export const MOVED_R = MOVED.replaceAll(/\w+/g, 'r.$&')
 export const FACTS = `id, job_id, state, version, run_at, attempt, retry_count, assigned_worker_id, lease_id, start_id, leader_epoch,
@@ -41,35 +41,35 @@ const FOLLOWED = `r.id AS run_id, r.queue, r.retry_count, n.id AS next_id, n.run
     LEFT JOIN ichido.dead_letters d ON d.job_id = r.job_id AND d.run_id = r.id`
 
 /**
- * Writes what happened to the runs that `m` moved, in the statement that moves them. Without a domain: it is the job's, and
- * who reads events takes it from there. Looked up here, it cost 6 µs a move.
+ * Writes an event for each run that `m` moved, in the statement that moves it. The domain is empty: readers take it from the job.
+ * A lookup here cost 6 µs a move.
  */
 export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT m.job_id, m.last_event_n, 'run', m.last_event_n, '',
         '{"state":"' || m.state || '","attempt":' || m.attempt || '}', (SELECT now_ms()) FROM m`
 
-/** Of a statement that may be a transaction by itself, whose commit waits for the disk whatever its session says. */
+/** For a statement that may be a transaction by itself: its commit waits for the disk, whatever its session says. */
 export const DURABLY_NOW = `(SELECT now_ms() FROM set_config('synchronous_commit', 'on', true))`
 
-/** The same for the run `$run_id` on SQLite, if the statement before it changed one. */
+/** The same for the run `$run_id` on SQLite, if the statement before it changed the run. */
 const MOVE_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
       FROM ichido.runs WHERE id = $run_id AND changes() = 1`
 const moved = (columns: string) => `SELECT ${columns} FROM ichido.runs WHERE id = $run_id AND changes() = 1`
 
-// `state || ''` keeps PostgreSQL on the primary key: given the bare column it scans the partial index of live runs.
+// `state || ''` keeps PostgreSQL on the primary key: for the bare column it scans the partial index of live runs.
 const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
 const HELD = 'id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id'
 
 /**
- * Sorts the items by their runs: the UPDATE that takes them one after the other locks the runs in this order, so that
- * batches of two nodes never deadlock. Its joins are nested loops, by the settings of every transaction.
+ * Sorts the items by run. The UPDATE locks the runs in this order, so batches of two nodes never deadlock: its joins are nested
+ * loops, by the settings of every transaction.
  */
 const SORTED = 'ORDER BY t.run_id'
 
 const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind, run_at, started_at'
 
-/** Guards all of its parameters and ASSIGNED. A null version fits any. */
+/** Guards its parameters and ASSIGNED. A null version fits any version. */
 export const startRuns = statement('start_runs', {
   params: { run_id: 'text', worker_id: 'text', lease_id: 'text', version: 'integer?', start_id: 'text' },
   row: {
@@ -102,11 +102,10 @@ export const startRuns = statement('start_runs', {
   ],
 })
 
-/** How long a run has taken. */
 const TIMES = 'started_at, finished_at'
 const TIMES_R = TIMES.replaceAll(/\w+/g, 'r.$&')
 
-/** Whether there is a queue that a run which ended may have made room in. */
+/** Whether any queue has a limit: then an ended run may have made room. */
 const LIMITED = 'EXISTS (SELECT 1 FROM ichido.queues WHERE max_concurrent IS NOT NULL) AS limited'
 const ENDED = `id, job_id, queue, kind, user_id, state, retry_count, ${TIMES}, ${LIMITED}`
 
@@ -132,8 +131,8 @@ const FINISH_PARAMS = {
 const RESULT = 'run_id, job_id, result, summary_text, freqs_csv, meta, cost_micros, created_at'
 
 /**
- * Guards RUNNING, holder, version and the epoch that start recorded; a null version or epoch fits any. A wish to cancel turns
- * any end into CANCELED, and then there is no result; nor is there one of which nothing is to be kept.
+ * Guards RUNNING, holder, version and the epoch of the start. A null version or epoch fits any. With a cancel request, the run
+ * ends CANCELED and has no result. An empty result is not stored.
  */
 export const finishRuns = statement('finish_runs', {
   params: FINISH_PARAMS,
@@ -188,8 +187,8 @@ export const finishPlain = statement('finish_plain', {
 })
 
 /**
- * Guards holder, ASSIGNED or RUNNING: an assigned run goes to any worker again, a running one ends with this error and
- * outcome hash.
+ * Guards holder, ASSIGNED or RUNNING. An assigned run can be leased again, and a running run ends with this error and outcome
+ * hash.
  */
 export const releaseRuns = statement('release_runs', {
   params: { run_id: 'text', worker_id: 'text', lease_id: 'text', error: 'text', outcome_hash: 'text' },
@@ -217,8 +216,7 @@ function released(r: string, error: string, outcomeHash: string): string {
 }
 
 /**
- * `ttl_ms` is the lease time of runs that do not know theirs. No transition: the version stays, or a start that is under way
- * would miss.
+ * `ttl_ms` is for runs without a lease time of their own. The version stays, because a running start compares it.
  */
 export const heartbeatRuns = statement('heartbeat_runs', {
   params: { run_id: 'text', worker_id: 'text', lease_id: 'text', ttl_ms: 'integer' },
@@ -244,7 +242,7 @@ export const heartbeatRuns = statement('heartbeat_runs', {
       coalesce(lease_ttl_ms, $ttl_ms) AS ttl_ms`,
 })
 
-/** Answers with what `decide()` needs to say why a write changed nothing. */
+/** The facts that `decide()` needs to say why a write changed nothing. */
 export const readFacts = statement('read_facts', {
   params: { id: 'text' },
   row: FACTS_ROW,
@@ -258,7 +256,7 @@ export const readOwner = statement('read_owner', {
   sql: 'SELECT user_id FROM ichido.runs WHERE id = $id',
 })
 
-/** What came after runs that failed before. */
+/** The next run or the dead letter of runs that failed before. */
 export const readFollowed = statement('read_followed', {
   params: { id: 'text' },
   row: {
@@ -282,7 +280,7 @@ export const supersedeRuns = statement('supersede_runs', {
   sqlite: 'UPDATE ichido.runs SET latest = false WHERE id = $id AND latest',
 })
 
-/** `run_id` is the run that ended. A second next run of the same run cannot go in. */
+/** `run_id` is the run that ended. A run can have only one next run. */
 export const insertNextRuns = statement('insert_next_runs', {
   params: { run_id: 'text', next_id: 'text', delay_ms: 'integer', retry_count: 'integer' },
   row: {

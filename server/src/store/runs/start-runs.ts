@@ -9,7 +9,7 @@ export interface StartItem {
   workerId: string
   leaseId: string
   version: number | null
-  /** Names the process that starts the run: its own repeat is answered alike, another process is refused. */
+  /** Names the process that starts the run. Its repeat gets the same answer, and another process is refused. */
   startId: string
 }
 
@@ -20,7 +20,7 @@ interface Started {
   attempt: number
 }
 
-/** `waitedMs`: from when the run was due. */
+/** `waitedMs` counts from the due time. */
 export type StartOutcome =
   | (Started & { kind: 'started'; waitedMs: number })
   | (Started & { kind: 'repeated' })

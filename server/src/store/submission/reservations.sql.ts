@@ -13,7 +13,7 @@ export const insertReservation = statement('insert_reservation', {
 })
 
 export const RESERVATION = 'reservation_id, user_id, created_at, expires_at, consumed_at, released_at, job_id'
-/** `now`: the store's clock. */
+/** `now` is the store's clock. */
 export const RESERVATION_ROW = {
   reservation_id: 'text',
   user_id: 'text',
@@ -31,12 +31,12 @@ export const readReservation = statement('read_reservation', {
   sql: `SELECT ${RESERVATION}, now_ms() AS now FROM ichido.job_reservations WHERE reservation_id = $reservation_id`,
 })
 
-/** Keeps PostgreSQL on the primary key: given the bare columns it may read all that are open. */
+/** Keeps PostgreSQL on the primary key: for the bare columns it may read all open reservations. */
 const OPEN_V = 'coalesce(v.consumed_at, v.released_at) IS NULL'
 
 /**
- * The user is locked. Guarded: active, in time, and of this user. The instant is the one that its transaction decided by: a
- * reservation must not expire between the decision and the write.
+ * The user is locked. It guards that the reservation is active, not expired, and of this user. The instant is that of the
+ * transaction's decision: a reservation must not expire between the decision and the write.
  */
 export const consumeReservations = statement('consume_reservations', {
   params: { reservation_id: 'text', user_id: 'text', job_id: 'text', at: 'integer' },
@@ -51,7 +51,7 @@ export const consumeReservations = statement('consume_reservations', {
     RETURNING reservation_id`,
 })
 
-/** At the instant that its transaction decided by. Guarded: active; releasing twice changes nothing. */
+/** At the instant of the transaction's decision. It guards that the reservation is active: a second release changes nothing. */
 export const releaseReservation = statement('release_reservation', {
   params: { reservation_id: 'text', user_id: 'text', at: 'integer' },
   row: { reservation_id: 'text' },
@@ -61,10 +61,10 @@ export const releaseReservation = statement('release_reservation', {
 })
 
 /**
- * The user is locked, and was counted without the reservations that had expired by this instant. Writes their expiry down, as
- * a release at the time of their end, which no other release has. Otherwise they would live again when the clock is set back,
- * beside the jobs that were let in in their place. Users are named twice: by the join alone, a plan made on an empty table
- * reads all open reservations.
+ * The user is locked, and was counted without the reservations that had expired by this instant. It records the expiry as a
+ * release at the expiry time, which no other release has. Otherwise the reservations would be active again when the clock is
+ * set back, beside the jobs that were admitted in their place. Users are named twice: by the join alone, a plan that was made
+ * on an empty table reads all open reservations.
  */
 export const expireReservations = statement('expire_reservations', {
   params: { user_id: 'text', at: 'integer' },
@@ -79,7 +79,7 @@ export const expireReservations = statement('expire_reservations', {
     WHERE user_id = $user_id AND consumed_at IS NULL AND released_at IS NULL AND expires_at <= $at`,
 })
 
-/** The row of a slot that was taken and used in one transaction. */
+/** A slot that was taken and used in one transaction. */
 export const insertConsumed = statement('insert_consumed', {
   params: { reservation_id: 'text', user_id: 'text', job_id: 'text', created_at: 'integer' },
   row: {},
@@ -91,8 +91,8 @@ export const insertConsumed = statement('insert_consumed', {
 })
 
 /**
- * The reservations of the user that hold a slot at this instant. Locks them: two submits may bring one. Those of other users
- * are not locked, as their users are not. `user_id || ''`: found by its id, not among all that are open.
+ * The user's reservations that hold a slot at this instant. It locks them, because two submits may use one reservation. It does
+ * not lock those of other users. `user_id || ''` leads to the primary key instead of all open reservations.
  */
 export const readLive = statement('read_live_reservations', {
   params: { reservation_id: 'text', user_id: 'text', at: 'integer' },

@@ -31,8 +31,8 @@ export type ReserveOutcome =
 type Refusal = 'RESERVATION_NOT_ACTIVE' | 'NOT_FOUND'
 
 /**
- * Takes a slot before its job exists. Nothing has to run for it to expire: every count looks at its time, and the first that
- * leaves it out writes that down. An id that the caller has chosen may be there already: the same reservation, asked for again.
+ * Takes a slot before its job exists. It expires without a timer: every count checks its time, and the first count that leaves it
+ * out records that. An id that the caller has chosen may exist already: then the request is a repeat.
  */
 export function reserveSlot(
   reservationId: string,
@@ -73,7 +73,7 @@ interface Refused {
   message: string
 }
 
-/** Names the job that the slot was for. The job must be the caller's own. */
+/** Records the job of the slot. The job must be the caller's own. */
 export function consumeSlot(reservationId: string, userId: string, jobId: string): Command<ReservationOutcome> {
   return commandIn('users', 'consume', function* work(): Work<ReservationOutcome> {
     const { nowMs } = yield* lockAndCount([userId])
@@ -129,7 +129,7 @@ export function toReservation(row: ReservationRow): Reservation {
 
 function stateOf({ consumed_at, released_at, expires_at, now }: ReservationRow): ReservationState {
   if (consumed_at !== null) return 'consumed'
-  // `expireReservations` writes the end of a reservation's time as its release. A release by its user comes before that.
+  // `expireReservations` records an expiry as a release at that time. A release by the user is earlier.
   if (released_at !== null) return released_at < expires_at ? 'released' : 'expired'
   return expires_at <= now ? 'expired' : 'active'
 }

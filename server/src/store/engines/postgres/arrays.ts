@@ -1,13 +1,13 @@
 import type { SqlValue } from '../../statement.ts'
 
-/** Which parameters of a statement are arrays of texts: it says so itself, `$3::text[]`. */
+/** The numbers of the parameters that are arrays of texts, such as `$3::text[]`. */
 export function textArraysOf(statement: string): ReadonlySet<number> {
   return new Set(Array.from(statement.matchAll(/\$(\d+)::text\[\]/g), ([, place]) => Number(place)))
 }
 
 /**
- * One array for each column. Texts go as bytes: in a literal each would be escaped here and read letter by letter there,
- * 4 µs and 3 µs of a submit.
+ * One array for each column. Texts are sent as bytes. In a literal, escaping them took 4 µs of a submit, and parsing them took
+ * PostgreSQL 3 µs.
  */
 export function toArrays(rows: readonly (readonly SqlValue[])[], texts: ReadonlySet<number>): (string | Buffer)[] {
   const width = rows[0]?.length ?? 0
@@ -23,7 +23,7 @@ function valueIn(row: readonly SqlValue[], column: number): SqlValue {
   return value
 }
 
-/** A text in quotes: to find out which could go without takes longer than they do. */
+/** A text is always quoted: to find out whether it needs quotes takes longer. */
 function element(value: SqlValue): string {
   return typeof value === 'string' ? `"${value.replace(/["\\]/g, '\\$&')}"` : String(value)
 }
@@ -33,7 +33,7 @@ const HEAD_BYTES = 20
 const LENGTH_BYTES = 4
 const NULL_LENGTH = -1
 
-/** As array_recv reads it: dimensions, whether there are nulls, type, count, first index; then length and bytes of each. */
+/** The format of array_recv: dimensions, a flag for nulls, type, count, first index; then length and bytes of each value. */
 function textArray(values: readonly SqlValue[]): Buffer {
   let bytes = HEAD_BYTES + LENGTH_BYTES * values.length
   let nulls = 0

@@ -38,7 +38,7 @@ export function watchCommits(client: pg.ClientBase): Committing {
 const WRITE_SOMETHING = `SELECT pg_logical_emit_message(true, 'ichido', '')
   WHERE pg_current_xact_id_if_assigned() IS NULL AND current_setting('synchronous_standby_names') <> ''`
 
-/** `again`: the record is written by itself, so that a warning about it is not taken for one about the COMMIT. */
+/** `again`: a statement of its own writes the record, so that a warning about it does not count as one about the COMMIT. */
 export async function commitTransaction(client: pg.ClientBase, committing: Committing, again: boolean): Promise<void> {
   const run = (text: string) => client.query<never>({ text, ...WITHIN } as pg.QueryConfig)
   if (again) await run(WRITE_SOMETHING)

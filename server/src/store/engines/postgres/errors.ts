@@ -1,4 +1,4 @@
-/** What went wrong on PostgreSQL, told by its SQLSTATE, or by the code or words of the driver. */
+/** Classifies errors of PostgreSQL by their SQLSTATE, or by the code or message of the driver. */
 
 export function sqlState(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
@@ -9,31 +9,31 @@ export function isBadValue(error: unknown): boolean {
   return /^(22|23|54)...$/.test(sqlState(error)) && !isTakenKey(error)
 }
 
-/** Deadlock, serialization failure, lock timeout, a key taken: nothing was committed, another try may go through. */
+/** Deadlock, serialization failure, lock timeout, a taken key: nothing was committed, and another try may succeed. */
 export function isContention(error: unknown): boolean {
   return /^(40...|55P03)$/.test(sqlState(error)) || isTakenKey(error)
 }
 
-/** Asked again, the command finds whose key it is. */
+/** The next try of the command finds the job of the key. */
 export function isTakenKey(error: unknown): boolean {
   return error instanceof Error && 'constraint' in error && error.constraint === 'idempotency_keys_pkey'
 }
 
 /**
- * 53100, or what the operating system said where PostgreSQL has another code for it. Nothing was committed: what fails for lack
- * of room at the commit itself ends the whole server.
+ * 53100, or the message of the operating system where PostgreSQL has another code. Nothing was committed: a commit without room
+ * on the disk ends the whole server.
  */
 export function isDiskFull(error: unknown): boolean {
   if (sqlState(error) === '53100') return true
   return error instanceof Error && /No space left on device|Disk quota exceeded/.test(error.message)
 }
 
-/** pg's own errors carry no code; the second one comes when the connection broke between two statements. */
+/** Errors of pg itself have no code. The second one means that the connection broke between two statements. */
 const LOST =
   /Connection terminated|is not queryable|timeout exceeded when trying to connect|timeout expired|Query read timeout/
 
 /**
- * The server has become a standby: it takes no writes (25006), nor `BEGIN … READ WRITE`, which fails in the check of that
+ * The server has become a standby. It refuses writes (25006), and also `BEGIN … READ WRITE`, which fails in the check of that
  * setting (0A000 "cannot set transaction read-write mode during recovery").
  */
 export function isReadOnly(error: unknown): boolean {
@@ -43,8 +43,8 @@ export function isReadOnly(error: unknown): boolean {
 }
 
 /**
- * Broken or refused connections, a server that stops or starts (08xxx, 57Pxx, 53300), that gave up on us (25P03), or that
- * is no longer the one that takes writes.
+ * Broken or refused connections, a server that stops or starts (08xxx, 57Pxx, 53300) or has closed the session (25P03), or one
+ * that no longer accepts writes.
  */
 export function isConnectionLoss(error: unknown): boolean {
   const code = sqlState(error)

@@ -11,13 +11,13 @@ import { CONNECT_TIMEOUT_MS, type Connection, inspect, Servers, WITHIN } from '.
 import { BEGIN, BEGIN_POOLED, openPools, READING_SESSION, SESSION } from './settings.ts'
 
 export interface PostgresOptions {
-  /** The caller's own pool; it stays open when the store closes. */
+  /** The caller's own pool. It stays open when the store closes. */
   pool?: pg.Pool
-  /** Or an address, for a pool of the store's own. */
+  /** An address, for the store's own pool. */
   url?: string
   schema?: string
   now: () => number
-  /** Goes forward only: how long to try again is not for a clock that jumps. */
+  /** Measures how long to try again, because the clock may jump. */
   monotonic: () => number
   sleep: (ms: number) => Promise<void>
   allowNoFsync?: boolean
@@ -25,8 +25,8 @@ export interface PostgresOptions {
 
 const POOL_MAX = 10
 /**
- * How long a command is tried again while the database restarts or fails over, before the caller hears of it. Counted from
- * when the database went away: who calls after that hears of it at once.
+ * How long a command tries again while the database restarts or fails over. It counts from the start of the outage: a later
+ * call fails at once.
  */
 const RETRY_FOR_MS = 15_000
 const RETRY_PAUSE_MS = 50
@@ -37,7 +37,7 @@ const LOCK_TIMEOUT = '55P03'
 const UNIQUE_VIOLATION = '23505'
 const types = {
   getTypeParser(oid: number, format?: 'text' | 'binary') {
-    // Times in ms, counters and money in millionths all stay below 2^53.
+    // Times in ms, counters and money in millionths stay below 2^53.
     return oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format)
   },
 }
@@ -50,14 +50,14 @@ export interface PgQuery {
   query_timeout?: number
 }
 
-/** The part of `pg` that a command needs: a pool's client, or the client of the caller's own transaction. */
+/** The part of `pg` that a command needs. It is a pool's client, or the client of the caller's own transaction. */
 export interface PgClient {
   query(config: PgQuery): Promise<{ rows: unknown[] }>
 }
 
 export interface PostgresStore extends Store {
   readonly engine: 'postgres'
-  /** Runs the command's statements on a transaction of the caller's: they count if and when the caller commits. */
+  /** Runs the command in the caller's own transaction. It counts when the caller commits. */
   writeIn<T>(client: PgClient, command: Command<T>): Promise<T>
 }
 
@@ -83,18 +83,18 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   const Client = servers.clientClass()
   const own = { Client, max: POOL_MAX, connectionTimeoutMillis: CONNECT_TIMEOUT_MS }
   const readers = options.pool ?? new pg.Pool(own)
-  // The options as they are: a copy would lack the password, which a pool hides from listings.
+  // Not a copy of the options: it would lack the password, which a pool does not enumerate.
   const writers = (max: number) => {
     const pool = new pg.Pool(options.pool?.options ?? own)
     pool.options.max = max
     return pool
   }
   const pools = openPools(writers)
-  // A server that is killed right after "ready" says so in the same piece of data, before whoever awaits the connection
-  // runs: that too must be heard.
+  // A server that is killed right after "ready" may say so in the same packet, before the code that awaits the connection runs:
+  // this error needs a listener, too.
   const hear = (client: pg.PoolClient) => void client.on('error', () => {})
   const ours = [...(options.pool === undefined ? [readers] : []), ...Object.values(pools)]
-  // A connection that breaks while idle is replaced when it is needed; unheard, the event would end the process.
+  // An idle connection that breaks is replaced when it is needed. Without a listener, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
   for (const pool of [readers, ...Object.values(pools)]) pool.on('connect', hear)
 
@@ -103,7 +103,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     await Promise.all(ours.map((pool) => pool.end()))
   }
 
-  /** What went wrong before anything of a command was sent. */
+  /** Errors from before a command was sent. */
   const unsent = new WeakSet<object>()
   async function connect(pool: pg.Pool): Promise<Entered> {
     return servers
@@ -114,7 +114,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       })
   }
 
-  /** Rises when a server refuses to write: the other connections may lead to the same standby, so they are inspected again. */
+  /** Rises when a server refuses a write: other connections may lead to the same standby, so they are inspected again. */
   let suspicions = 0
   const entered = new WeakMap<pg.PoolClient, Entered & { suspicions: number }>()
   async function enter(pool: pg.Pool): Promise<Entered> {
@@ -159,8 +159,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   }
 
   /**
-   * Plans are kept only where SESSION has told the planner what to look at. Behind a pooler a kept plan is not there for the
-   * next transaction, and its name is taken by another client's.
+   * Plans are kept only on connections with the settings of SESSION. Behind a pooler, the next transaction does not have the kept
+   * plan, and another client may have taken its name.
    */
   async function drive<T>(client: PgClient, work: Work<T>, keepPlans = false): Promise<T> {
     let next = work.next()
@@ -184,7 +184,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     }
   }
 
-  /** Behind a pooler the statement needs a transaction around it, for its settings. */
+  /** Behind a pooler the statement needs a transaction for its settings. */
   const alone = (command: Command<unknown>, step: Step): Promise<Row[]> =>
     withClient(pools[command.lane ?? 'others'], (entry) =>
       entry.pooled
@@ -210,7 +210,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
   let awaySinceMs: number | null = null
 
-  /** Runs again what can run again; only `uncertain` tries may have been committed unheard. */
+  /** Tries again where that is possible. Only `uncertain` tries may have committed. */
   async function persist<T>(attempt: (again: boolean) => Promise<T>, failFastOnLock = false): Promise<T> {
     const beganMs = options.monotonic()
     let uncertain = false
@@ -220,7 +220,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         awaySinceMs = null
         return answer
       } catch (error) {
-        // An unheard try was committed after this one had looked for it: the next one finds its rows.
+        // An earlier try has committed after this try looked for its rows: the next try finds them.
         const ours = uncertain && sqlState(error) === UNIQUE_VIOLATION
         if (isBadValue(error) && !ours) throw new BadValue(String(error), { cause: error })
         const full = isDiskFull(error)
@@ -234,7 +234,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
         if (failFastOnLock && !uncertain && sqlState(error) === LOCK_TIMEOUT)
           throw new LockTimeout(String(error), { cause: error })
         uncertain ||= doubted || (lost && !readOnly && !unsent.has(Object(error)))
-        // Of what may have been committed a failure is not told before its own time is up, however long the outage has lasted.
+        // A command that may have committed fails only after its own time, however long the outage has lasted.
         const sinceMs = uncertain ? beganMs : Math.min(beganMs, awaySinceMs ?? beganMs)
         if (options.monotonic() + pauseMs > sinceMs + RETRY_FOR_MS) {
           if (full) throw storeFull(error)
@@ -281,7 +281,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
           return answer
         } catch (error) {
           await client.query({ text: `ROLLBACK TO SAVEPOINT ${SAVEPOINT}` }).catch(() => {})
-          // Whoever took the key first has committed: the next try finds it.
+          // The transaction that took the key has committed: the next try finds the key.
           if (!isTakenKey(error) || tries === TRIES_IN_MAX) throw error
         }
       }
@@ -328,7 +328,7 @@ function notDurable(found: Durability): string {
 const TRIES_IN_MAX = 3
 const SAVEPOINT = 'ichido_submit'
 
-/** What fails here must not take the caller's transaction along. And there must be one: a savepoint tells. */
+/** A failure must not end the caller's transaction. The savepoint also shows whether there is a transaction. */
 async function enterSavepoint(client: PgClient): Promise<void> {
   try {
     await client.query({ text: `SAVEPOINT ${SAVEPOINT}` })
@@ -338,7 +338,7 @@ async function enterSavepoint(client: PgClient): Promise<void> {
   }
 }
 
-/** Under a stricter level all statements share one snapshot, older than the lock on the user: quotas would overshoot. */
+/** At a stricter level all statements share one snapshot, which is older than the lock on the user: quotas would overshoot. */
 async function requireReadCommitted(client: PgClient): Promise<void> {
   const { rows } = await client.query({ text: `SELECT current_setting('transaction_isolation') AS level` })
   const [{ level }] = rows as [{ level: string }]

@@ -1,7 +1,7 @@
 import { StoreFull } from '../../../core/node/store-errors.ts'
 import { isDiskFull, sqlState } from './errors.ts'
 
-/** Of 36 bytes each, with their headers: about 300 KiB. */
+/** A row has 36 bytes with its header, so this is about 300 KiB. */
 const ROOM_ROWS = 8_192
 const NO_PRIVILEGE = '42501'
 
@@ -10,8 +10,8 @@ export function storeFull(cause: unknown): StoreFull {
 }
 
 /**
- * Fills a table of its own, and takes it back. Rows in a table that is there already would say nothing: they may fit into pages
- * that are free in the midst of a full disk. A role that may not make tables finds out by its next write.
+ * Fills a table of its own, and rolls it back. Rows in an existing table would prove nothing: they may fit into its free pages
+ * on a full disk. A role that may not create tables finds out with its next write.
  */
 export async function requireRoom(run: (text: string) => Promise<unknown>): Promise<void> {
   await run('BEGIN READ WRITE')
