@@ -29,7 +29,7 @@ const KNOWN = [
   'list_queues: runs by runs_delayed',
 ]
 
-test('no plan that is made on an empty store reads all of a table that grows', async () => {
+test('no plan that was made on an empty store reads a whole growing table', async () => {
   const database = await freshDatabase()
   const node = await openNode(database.url)
   try {

@@ -82,7 +82,7 @@ afterAll(async () => {
   await database.leave()
 })
 
-describe('a statement that is kept goes into its table by', () => {
+describe('a prepared statement reads its table by', () => {
   test.each<[Statement, string, string[]]>([
     [leaseRuns(1), 'runs', ['runs_ready']],
     [leaseRunsFrom(1), 'runs', ['runs_ready']],
@@ -122,7 +122,7 @@ describe('a statement that is kept goes into its table by', () => {
   })
 })
 
-test('dead letters are counted up to a maximum, and found from queue to queue, however many there are', async () => {
+test('counting dead letters reads a bounded number of rows', async () => {
   const client = new pg.Client(database.url)
   await client.connect()
   try {
@@ -166,17 +166,17 @@ describe('a lease', () => {
   })
 })
 
-test('the time of a full queue and a user’s last tag in it are found by a look at few rows', async () => {
+test('the time of a full queue and the last tag of a user take few rows', async () => {
   const plans = await readPlans(node, findLastTags([{ queue: 'busy', userId: 'user-1', priority: 0 }]))
   expect(plans.map((plan) => rowsTouched(plan) <= 10)).toEqual(plans.map(() => true))
 })
 
-test('what workers hold of a queue is counted among what they hold, not among all', async () => {
+test('counting the held runs of a queue reads only held runs', async () => {
   const plan = await keptPlan(node, countHeld)
   expect(waysInto(plan, 'runs')).toEqual(['runs_live'])
 })
 
-describe('loops look at what is due, not at what waits', () => {
+describe('loops read only due rows:', () => {
   test('promote', async () => {
     const plans = await writePlans(node, promoteDue(1_000, byRunAt))
     expect(
@@ -193,7 +193,7 @@ describe('loops look at what is due, not at what waits', () => {
     ).toBe(true)
   })
 
-  describe('retention looks at a page', () => {
+  describe('retention reads a page:', () => {
     const after = (name: string) => ({ queue: name === 'all' ? null : name, ageMs: 0, after: FIRST_ID })
     const ages = { jobMs: 0, letterMs: 0 }
     const touched = (plans: PlanNode[]) => Math.max(...plans.map(rowsTouched))
@@ -209,7 +209,7 @@ describe('loops look at what is due, not at what waits', () => {
       expect(touched(plans), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
     })
 
-    test('when it removes jobs and events, reservations and the audit', async () => {
+    test('removal of jobs, events, reservations and audit entries', async () => {
       const term = await seize(node)
       const { due } = await node.read(findDueJobs(after('done'), ages, PAGE))
       expect(due).toHaveLength(PAGE)
@@ -228,7 +228,7 @@ describe('loops look at what is due, not at what waits', () => {
     })
   })
 
-  test('reap looks at the runs that workers hold', async () => {
+  test('the reaper reads only runs that workers hold', async () => {
     const term = await seize(node)
     const sizes = { batchMax: 100, waitingMax: 1_000, reassignAfterMs: 10_000 }
     const review = reviewRuns(term, { nowMs: Date.now() + 120_000, evenMs: Number.MAX_SAFE_INTEGER, ...sizes })
@@ -241,7 +241,7 @@ describe('loops look at what is due, not at what waits', () => {
   })
 })
 
-describe('a page of a list looks at about a page of rows:', () => {
+describe('a page of a list reads about a page of rows:', () => {
   const now = Date.now()
 
   test.each<[string, Partial<JobFilter>]>([
@@ -277,7 +277,7 @@ describe('a page of a list looks at about a page of rows:', () => {
   test.each<[string, Partial<JobFilter>, string, number]>([
     ['that wait for their time', { states: ['PENDING'], pendingFor: 'run_at' }, 'runs_delayed', part(0.1)],
     ['with a label, of those that workers hold', { states: ['RUNNING'] }, 'runs_state', part(0.05)],
-  ])('jobs %s are looked for among few', async (_, filter, index, few) => {
+  ])('jobs %s are found among few rows', async (_, filter, index, few) => {
     const label = { name: 'team', value: 'x' }
     const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter, label }, PAGE, null))
     const ways = plans.flatMap((plan) => waysInto(plan, 'runs'))

@@ -6,7 +6,7 @@ import { eachEngine } from '../testing/store/store.ts'
 const UPDATE = 'ICHIDO_UPDATE_SCHEMA=1 npm test server/src/store/schema.test.ts'
 
 eachEngine(({ engine, store }) => {
-  test('the schema is the one on record', async () => {
+  test('the schema equals the recorded schema', async () => {
     const file = new URL(`./schema.${engine}.sql`, import.meta.url)
     const header = `-- What the migrations make on ${engine === 'sqlite' ? 'SQLite' : 'PostgreSQL'}. Made by: ${UPDATE}\n\n`
     const dump = header + (await dumpSchema(store()))

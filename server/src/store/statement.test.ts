@@ -5,18 +5,18 @@ import { leaseRuns } from './leasing/leases.sql.ts'
 import { command } from './port.ts'
 import { each, one, query, readRows, select, statement, unnamed } from './statement.ts'
 
-test('a name is for one text of PostgreSQL', () => {
+test('a name belongs to one text of PostgreSQL', () => {
   const none = { params: {}, row: {} }
   statement('of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 1' })
   statement('of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 2' })
   expect(() => statement('of_one_text', { ...none, sql: 'SELECT 2' })).toThrow('Two statements are named of_one_text')
 })
 
-test('text that is put together when it is needed has no name to keep', () => {
+test('text that is built when it is needed has no name', () => {
   expect([unnamed('SELECT 1'), unnamed('SELECT 2')]).toMatchObject([{ name: '' }, { name: '' }])
 })
 
-test('all statements of the store can be known to one process', async () => {
+test('no two statements of the store have the same name', async () => {
   expect((await everyStatement()).length).toBeGreaterThan(350)
   expect([1, 2, 3].map((kinds) => leaseRuns(kinds).name)).toEqual(['lease_runs', 'lease_runs', 'lease_runs'])
 })
@@ -43,7 +43,7 @@ describe('a typed statement', () => {
       ])
     })
 
-    test('put together when it is needed gives typed rows', async () => {
+    test('built when it is needed gives typed rows', async () => {
       const row = { word: { oneOf: ['yes', 'no'] }, list: { json: (value: unknown) => value } } as const
       const text = "SELECT CAST($1 AS text) AS word, '[1,2]' AS list"
       const found = await store().read(command('test', () => select(row, text, ['yes'])))
@@ -52,7 +52,7 @@ describe('a typed statement', () => {
     })
   })
 
-  test('passes on a word of a newer node where it only passes it on', () => {
+  test('passes on an unknown word of a newer node', () => {
     const row = { word: { passOn: ['yes', 'no'] } } as const
     expect(readRows({ row }, [{ word: 'maybe' }])).toEqual([{ word: 'maybe' }])
     expect(() => readRows({ row }, [{ word: 1 }])).toThrow('Column word')

@@ -11,7 +11,7 @@ const DAY_MS = 86_400_000
 
 export function costConformance({ store }: Given): void {
   describe('costs', () => {
-    test('are charged at submit, refused beyond the limit, and warned of from 80 %', async () => {
+    test('are charged at submit, refused beyond the limit, with a warning from 80 %', async () => {
       const scene = await costing(10)
       const outcomes = await scene.submitAll(
         [4, 4, 3, 2, 0].map((cost) => scene.item({ estimatedCostMicros: toMicros(cost) })),
@@ -34,7 +34,7 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene)).toBe(10)
     })
 
-    test('are corrected by what the result says, upwards and downwards', async () => {
+    test('are corrected up or down by the cost of the result', async () => {
       const scene = await costing(10)
       for (const [estimate, cost, sum] of [
         [4, 1, 1],
@@ -82,7 +82,7 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene), 'its first run ran').toBe(2)
     })
 
-    test('that were given back are charged again with the retry, on its day, and nothing else is touched', async () => {
+    test('that were given back are charged again on the day of the retry', async () => {
       const scene = await costing(10, 'day')
       const estimate = { estimatedCostMicros: toMicros(10) }
       const jobs: string[] = []
@@ -110,7 +110,7 @@ export function costConformance({ store }: Given): void {
       expect(await sql(store(), days, scene.userId)).toEqual([{ spent_micros: toMicros(3) }])
     })
 
-    test('of a retried job that had run are not charged again, and corrected on the day that they were charged', async () => {
+    test('of a retried job that had run are not charged again, and corrected on their day', async () => {
       const scene = await costing(10, 'day')
       const lease = await scene.running({ estimatedCostMicros: toMicros(4) })
       await store().write(finishBatch([scene.endItem(lease, failed(undefined, false))]))
@@ -125,7 +125,7 @@ export function costConformance({ store }: Given): void {
       expect(await spent(scene)).toBe(1)
     })
 
-    test('of a job that was canceled while it ran are at least its estimate, however often it is retried', async () => {
+    test('of a job that was canceled while it ran are at least its estimate', async () => {
       const scene = await costing(100)
       const jobId = await scene.submitted({ estimatedCostMicros: toMicros(10) })
       const end = async (cost: number, cancel: boolean) => {
@@ -143,7 +143,7 @@ export function costConformance({ store }: Given): void {
       expect(await end(9, false)).toBe(11)
     })
 
-    test('count for the day or the month, as the quota says, in UTC', async () => {
+    test('count for the day or month of the quota, in UTC', async () => {
       const scene = await costing(10)
       await scene.submitted({ estimatedCostMicros: toMicros(5) })
       const before = `UPDATE ichido.cost_counters SET period_start = period_start - 86400000 WHERE user_id = $1 AND period = 'day'`
@@ -155,7 +155,7 @@ export function costConformance({ store }: Given): void {
       expect(await scene.submit({ estimatedCostMicros: 1 })).toMatchObject({ kind: 'refused' })
     })
 
-    test('without a limit may be any, and are still counted', async () => {
+    test('without a limit are still counted', async () => {
       const scene = new Scene(store())
       for (let i = 0; i < 12; i++) await scene.submitted({ estimatedCostMicros: toMicros(1_000_000_000) })
       const { spentMicros } = await store().read(findQuota(scene.userId))

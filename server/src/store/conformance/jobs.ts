@@ -34,7 +34,7 @@ export function jobConformance({ store }: Given): void {
       },
     )
 
-    test('of a RUNNING job asks its worker, and asking twice changes nothing', async () => {
+    test('of a RUNNING job asks its worker, and a second cancel changes nothing', async () => {
       const scene = new Scene(store())
       const { jobId, runId } = await scene.running()
       expect(await scene.cancel(jobId)).toEqual({ kind: 'requested', workerId: scene.workerId })
@@ -45,7 +45,7 @@ export function jobConformance({ store }: Given): void {
       expect((await scene.run(runId)).cancel_requested_at).toBe(before.cancel_requested_at)
     })
 
-    test('of a job that has ended, or of none, is refused', async () => {
+    test('of an ended or unknown job is refused', async () => {
       const scene = new Scene(store())
       const done = await scene.running()
       await scene.finish(done)
@@ -58,7 +58,7 @@ export function jobConformance({ store }: Given): void {
   })
 
   describe('reading', () => {
-    test('a job shows all its runs and its key; an unknown one is none', async () => {
+    test('a job has all its runs and its key, and an unknown job is null', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted({ key: 'a/b' })
       await scene.fail(await scene.leased({ startId: 's' }))
@@ -72,7 +72,7 @@ export function jobConformance({ store }: Given): void {
       expect(await store().read(findJobs([v7(), jobId, v7()]))).toMatchObject([{ job_id: jobId }])
     })
 
-    test('a payload is read where it is shown, and nowhere else', async () => {
+    test('only the statement that shows a job reads its payload', async () => {
       const scene = new Scene(store())
       const running = () => scene.running({ estimatedCostMicros: 1_000 })
       const [failing, finishing, waiting] = [await running(), await running(), await scene.submitted()]
@@ -107,7 +107,7 @@ export function jobConformance({ store }: Given): void {
   })
 
   describe('a list of jobs', () => {
-    test('comes newest first, page by page, without gap or repetition while more are made', async () => {
+    test('comes newest first, in pages without gaps or repeats while jobs are added', async () => {
       const scene = new Scene(store())
       const jobs: string[] = []
       for (let i = 0; i < 7; i++) jobs.unshift(await scene.submitted())
@@ -124,7 +124,7 @@ export function jobConformance({ store }: Given): void {
       expect(await listed({ userId: unique('nobody') }, 10, null)).toEqual({ ids: [], next: null })
     })
 
-    test('filters by state, also several, each job once', async () => {
+    test('filters by one or several states, and has each job once', async () => {
       const scene = new Scene(store())
       const running = await scene.running()
       const done = await scene.running()
@@ -142,7 +142,7 @@ export function jobConformance({ store }: Given): void {
       ])
     })
 
-    test('goes on over several states from where a page ended', async () => {
+    test('with several states continues where the last page ended', async () => {
       const scene = new Scene(store())
       const jobs: string[] = []
       for (let i = 0; i < 9; i++) {
@@ -159,7 +159,7 @@ export function jobConformance({ store }: Given): void {
       expect(third.next).toBeNull()
     })
 
-    test('shows the state of the latest run of a retried job, once', async () => {
+    test('has a retried job once, with the state of its latest run', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       await scene.fail(lease)
@@ -186,7 +186,7 @@ export function jobConformance({ store }: Given): void {
       expect(await ids({ userId: unique('nobody'), queue })).toEqual([])
     })
 
-    test('filters by the time of making: from the first instant on, up to before the second', async () => {
+    test('filters by creation time: from the first instant, before the second', async () => {
       const scene = new Scene(store())
       const jobs = [await scene.submitted(), await scene.submitted(), await scene.submitted()]
       const at = (await store().read(findJobs(jobs))).map((row) => Number(row.created_at))

@@ -11,7 +11,7 @@ import type { Given } from './given.ts'
 
 export function keyConformance({ store }: Given): void {
   describe('keys', () => {
-    test('are found by their name, of one user or of all', async () => {
+    test('are found by name, of one user or of all users', async () => {
       const [scene, stranger] = [new Scene(store()), new Scene(store())]
       const key = unique('refs/heads')
       const jobId = await scene.submitted({ key })
@@ -33,7 +33,7 @@ export function keyConformance({ store }: Given): void {
       })
     })
 
-    test('list newest first, page by page, those in force or all', async () => {
+    test('are listed newest first, in pages, active ones or all', async () => {
       const scene = new Scene(store())
       const keys = ['a', 'b', 'c', 'd', 'e']
       for (const key of keys) {
@@ -66,7 +66,7 @@ export function keyConformance({ store }: Given): void {
       expect(await store().write(extendKeyTo({ ...key, key: 'absent' }, 1))).toBeNull()
     })
 
-    test('are removed when their time is up and their job has ended, and not before', async () => {
+    test('are removed only after they expired and their job ended', async () => {
       const scene = new Scene(store())
       const done = await scene.submitted({ key: 'done' })
       await scene.submitted({ key: 'open' })
@@ -78,7 +78,7 @@ export function keyConformance({ store }: Given): void {
       expect(left).toEqual(['open'])
     })
 
-    test('are removed a bounded number at a time', async () => {
+    test('are removed in bounded batches', async () => {
       const scene = new Scene(store())
       await store().write(removeKeys(1_000))
       for (const key of ['a', 'b', 'c']) await scene.cancel(await scene.submitted({ key }))
@@ -90,7 +90,7 @@ export function keyConformance({ store }: Given): void {
   })
 
   describe('tokens', () => {
-    test('are found by their hash until they are revoked or their time is up', async () => {
+    test('are found by their hash until they are revoked or expire', async () => {
       const [token, brief] = [newToken(null), newToken(60_000)]
       await store().write(createToken(token))
       await store().write(createToken(brief))
@@ -113,13 +113,13 @@ export function keyConformance({ store }: Given): void {
       expect(listed).toMatchObject([{ name: 'ci', expiresAtMs: null, revokedAtMs: expect.any(Number) }])
     })
 
-    test('made again after an uncertain commit are the same ones', async () => {
+    test('are made once by a command that runs again after an uncertain commit', async () => {
       const command = createToken(newToken(null))
       await store().write(command)
       await store().write({ name: command.name, work: () => command.work(true) })
     })
 
-    test('once made, credentials are required for good', async () => {
+    test('after the first token, credentials are required for ever', async () => {
       const token = newToken(null)
       await store().write(createToken(token))
       await store().write(revokeToken(token.tokenId))
@@ -127,7 +127,7 @@ export function keyConformance({ store }: Given): void {
     })
   })
 
-  test('a raised epoch is what the next start records', async () => {
+  test('the next start records a raised epoch', async () => {
     const epoch = await store().write(raiseEpoch(5))
     const scene = new Scene(store())
     expect(await scene.running()).toMatchObject({ leaderEpoch: epoch })

@@ -105,7 +105,7 @@ export function lateReportConformance({ store }: Given): void {
       expect(await end(scene, lease, finished({ result: '2' }))).toMatchObject({ reason: 'OUTCOME_ALREADY_RECORDED' })
     })
 
-    test('of a failure counts as one try, and is told the same when it comes again', async () => {
+    test('of a failure counts as one attempt, and its repeat gets the same answer', async () => {
       const scene = new Scene(store())
       const lease = await lapsedRun(scene, { max_attempts: 2 })
       const first = await end(scene, lease, failed())
@@ -114,7 +114,7 @@ export function lateReportConformance({ store }: Given): void {
       expect((await scene.runs(lease.jobId)).map((run) => run.state)).toEqual(['TIMED_OUT', 'FAILED', 'PENDING'])
     })
 
-    test('of a failure leaves a job that was redriven its new tries', async () => {
+    test('of a failure does not use the new retries of a redriven job', async () => {
       const scene = new Scene(store())
       const lease = await lapsedRun(scene)
       const set = 'UPDATE ichido.runs SET retry_count = $2 WHERE job_id = $1 AND run_no = $3'
@@ -123,7 +123,7 @@ export function lateReportConformance({ store }: Given): void {
       expect(await end(scene, lease, failed())).toMatchObject({ retryCount: 1, dead: false })
     })
 
-    test('of a dead letter, or by a worker that was revoked, changes nothing', async () => {
+    test('of a dead letter or by a revoked worker changes nothing', async () => {
       const scene = new Scene(store())
       const dead = await lapsedRun(scene, { max_attempts: 1 })
       expect(await end(scene, dead)).toEqual({ kind: 'refused', reason: 'ALREADY_ENDED' })

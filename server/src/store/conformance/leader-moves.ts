@@ -61,7 +61,7 @@ export function leaderConformance({ store }: Given): void {
       )
     }
 
-    test.each(RUN_STATES)('what becomes of a run that is %s without its worker', async (state) => {
+    test.each(RUN_STATES)('the end of a run that is %s without its worker', async (state) => {
       for (const move of Object.keys(MOVES) as (keyof typeof MOVES)[]) await compare(state, move)
     })
   })

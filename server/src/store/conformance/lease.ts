@@ -13,7 +13,7 @@ import type { Given } from './given.ts'
 
 export function leaseConformance({ store }: Given): void {
   describe('lease', () => {
-    test('hands out a run with all that its worker needs, and writes it down', async () => {
+    test('leases a run with everything that its worker needs, and stores the lease', async () => {
       const scene = new Scene(store())
       const policy = { lease_ttl_seconds: 5, timeout_seconds: 9 }
       const jobId = await scene.submitted({ policy, traceparent: 't' })
@@ -55,7 +55,7 @@ export function leaseConformance({ store }: Given): void {
       expect(await scene.events(jobId)).toEqual([{ state: 'PENDING' }, { state: 'ASSIGNED', attempt: 1 }])
     })
 
-    test('hands out no more payloads at once than fit into memory, and always one', async () => {
+    test('leases at least one run, and no more payloads than the maximum', async () => {
       const scene = new Scene(store())
       const payload = (bytes: number) => JSON.stringify('x'.repeat(bytes - 2))
       const sizes = [PAYLOADS_BYTES_MAX + 1, PAYLOADS_BYTES_MAX - 10, 10, 1, 1]
@@ -69,7 +69,7 @@ export function leaseConformance({ store }: Given): void {
       expect(await leased()).toEqual([2, 2])
     })
 
-    test('hands out no more payloads to all that ask together, whatever queues they name', async () => {
+    test('leases no more payloads than the maximum to all polls of a batch', async () => {
       const scene = new Scene(store())
       const queues = ['a', 'b', 'c', 'd'].map((name) => `${scene.queue}-${name}`)
       const payload = JSON.stringify('x'.repeat(1_000_000))
@@ -88,14 +88,14 @@ export function leaseConformance({ store }: Given): void {
       expect(await counts(2, 1, 9, 9), 'in the order of their queues').toEqual([2, 1, 9, 4])
     })
 
-    test('can start at once', async () => {
+    test('can start its run', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       expect(lease).toMatchObject({ version: 2, leaderEpoch: 1 })
       expect(await scene.run(lease.runId)).toMatchObject({ state: 'RUNNING', start_id: 'start', leader_epoch: 1 })
     })
 
-    test('takes the highest priority first, then who waits longest', async () => {
+    test('takes the highest priority first, then the oldest run', async () => {
       const scene = new Scene(store())
       const jobs = []
       for (const priority of [0, 5, -5, 5, 0]) jobs.push(await scene.submitted({ priority }))
@@ -103,7 +103,7 @@ export function leaseConformance({ store }: Given): void {
       expect(await scene.lease()).toEqual([])
     })
 
-    test('answers several in the same order, over all kinds that are asked for', async () => {
+    test('leases several runs in one order over all kinds of the poll', async () => {
       const scene = new Scene(store())
       const jobs: string[] = []
       for (const [kind, priority] of [
@@ -123,7 +123,7 @@ export function leaseConformance({ store }: Given): void {
       expect(await scene.lease({ kinds: [] })).toEqual([])
     })
 
-    test('of more kinds than it looks at together, every one has its turn, whatever they are called', async () => {
+    test('serves every kind in turn when a queue has more kinds than it scans together', async () => {
       const scene = new Scene(store())
       const kind = (i: number) => `tenant-${1_000 + i}`
       await scene.submitAll(Array.from({ length: 900 }, (_, i) => scene.item({ kind: kind(i) })))
@@ -157,7 +157,7 @@ export function leaseConformance({ store }: Given): void {
       expect(turns.size, 'nothing to go on from').toBe(0)
     })
 
-    test('gives each run to one of those that ask at the same time', async () => {
+    test('gives each run to one of the concurrent polls', async () => {
       const scene = new Scene(store())
       await scene.submitAll(Array.from({ length: 40 }, () => scene.item()))
       const batches = await Promise.all(
@@ -170,7 +170,7 @@ export function leaseConformance({ store }: Given): void {
       expect(runs).toHaveLength(40)
     })
 
-    test('a lease that starts its run tells how long that was due, and not again to the same poll', async () => {
+    test('a lease that starts its run says how long the run waited, but not to a repeat', async () => {
       const scene = new Scene(store())
       await scene.submitted()
       await scene.age(90_000)
@@ -182,7 +182,7 @@ export function leaseConformance({ store }: Given): void {
       expect(await store().write(leasesFor([poll]))).toMatchObject([[{ runId: run.id, waitedMs: null }]])
     })
 
-    test('asked again under the same poll answers the same, whatever else waits', async () => {
+    test('repeats its answer to a repeated poll', async () => {
       const scene = new Scene(store())
       for (let i = 0; i < 3; i++) await scene.submitted()
       const item = scene.leaseItem({ max: 2 })
@@ -198,7 +198,7 @@ export function leaseConformance({ store }: Given): void {
       expect(other, 'a poll belongs to its worker').toEqual([])
     })
 
-    test('leaves alone what is not due, until it is', async () => {
+    test('does not lease a run before it is due', async () => {
       const scene = new Scene(store())
       await scene.submitted({ delayMs: 60_000 })
       const { nextInMs } = await store().write(promoteDue(100, byRunAt))
@@ -208,7 +208,7 @@ export function leaseConformance({ store }: Given): void {
       expect(await scene.lease()).toHaveLength(1)
     })
 
-    test('takes an orphan as another attempt under a new lease', async () => {
+    test('leases an orphan as a new attempt under a new lease', async () => {
       const scene = new Scene(store())
       await scene.submitted()
       const lost = await scene.leased()
@@ -221,7 +221,7 @@ export function leaseConformance({ store }: Given): void {
   })
 
   describe('promote', () => {
-    test('moves as many as it may and says in which queues there is work', async () => {
+    test('moves up to the maximum, and names the queues with work', async () => {
       const scene = new Scene(store())
       await scene.submitAll([1, 2, 3].map(() => scene.item({ delayMs: 5_000 })))
       await sql(store(), 'UPDATE ichido.runs SET run_at = 1 WHERE user_id = $1', scene.userId)

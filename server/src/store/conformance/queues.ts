@@ -13,7 +13,7 @@ export function queueConformance({ store }: Given): void {
     store().write(putQueue(queue, changes, { id: v7(), actor: 'ann' }))
 
   describe('a queue', () => {
-    test('that is paused hands out nothing, and everything when it goes on', async () => {
+    test('that is paused leases nothing until it is resumed', async () => {
       const scene = new Scene(store())
       await scene.submitted()
       const held = await scene.leased()
@@ -29,7 +29,7 @@ export function queueConformance({ store }: Given): void {
       expect(await scene.lease()).toHaveLength(1)
     })
 
-    test('with a limit lets workers hold no more than that, whoever asks and however', async () => {
+    test('with a limit never has more held runs than that', async () => {
       const scene = new Scene(store())
       await put(scene.queue, { maxConcurrent: 3 })
       await scene.submitAll(Array.from({ length: 8 }, () => scene.item()))
@@ -47,7 +47,7 @@ export function queueConformance({ store }: Given): void {
       expect(await scene.lease({ max: 9 })).toHaveLength(4)
     })
 
-    test('of several that are asked together keeps its own limit', async () => {
+    test('keeps its own limit in a poll of several queues', async () => {
       const [scene, other] = [new Scene(store()), new Scene(store())]
       await put(scene.queue, { maxConcurrent: 1 })
       for (const each of [scene, other]) await each.submitAll([1, 2, 3].map(() => each.item()))
@@ -55,7 +55,7 @@ export function queueConformance({ store }: Given): void {
       expect(leases.map(({ queue }) => queue)).toEqual([scene.queue, other.queue, other.queue, other.queue])
     })
 
-    test('sets the times of jobs that do not set their own', async () => {
+    test('sets the times of jobs without their own', async () => {
       const scene = new Scene(store())
       await put(scene.queue, { leaseTtlSeconds: 600, continuationSeconds: 7 })
       await scene.submitted()
@@ -74,7 +74,7 @@ export function queueConformance({ store }: Given): void {
       expect(Math.round((await lastsMs(plain.runId)) / 1000)).toBe(600)
     })
 
-    test('tells how much work it has, and what was set by whom', async () => {
+    test('has counts of its work, and its changes are in the audit', async () => {
       const scene = new Scene(store())
       expect((await store().read(findQueue(scene.queue))).counts).toMatchObject({ ready: 0, oldest_ms: null })
       await put(scene.queue, { resultTtlSeconds: 60 })
@@ -91,7 +91,7 @@ export function queueConformance({ store }: Given): void {
       expect(audit, 'what changes nothing is not news').toEqual([{ actor: 'ann', action: 'queue.put' }])
     })
 
-    test('what is set later is not what a run is judged by whose worker was told something else', async () => {
+    test('a later setting does not change the times of a run that a worker holds', async () => {
       const scene = new Scene(store())
       await put(scene.queue, { leaseTtlSeconds: 600, continuationSeconds: 300 })
       await scene.submitted()
@@ -106,7 +106,7 @@ export function queueConformance({ store }: Given): void {
       expect(integer(run, 'continuation_check_deadline_at') - Date.now()).toBeGreaterThan(200_000)
     })
 
-    test('has a time: the lowest tag of any kind until something is leased, and then what was', async () => {
+    test('has the lowest tag as its time, and after a lease the last leased tag', async () => {
       const scene = new Scene(store())
       const [place, other] = [{ queue: scene.queue, userId: scene.userId, priority: 0 }, unique('user')]
       const find = (userId: string) => store().read(findLastTags([{ ...place, userId }]))

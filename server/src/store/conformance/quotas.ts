@@ -11,7 +11,7 @@ const REFUSED = { kind: 'refused', refusal: { code: 'QUOTA_EXCEEDED' } }
 
 export function quotaConformance({ store }: Given): void {
   describe('a quota', () => {
-    test('is none unless it is set', async () => {
+    test('does not exist until it is set', async () => {
       const scene = new Scene(store())
       const outcomes = await scene.submitAll(Array.from({ length: 50 }, () => scene.item()))
       expect(outcomes.every(({ kind }) => kind === 'created')).toBe(true)
@@ -23,7 +23,7 @@ export function quotaConformance({ store }: Given): void {
       })
     })
 
-    test('lets in as many as it says and refuses the rest, also inside one batch', async () => {
+    test('admits jobs up to its limit, also inside one batch', async () => {
       const scene = await limited(3)
       expect(await scene.submit()).toMatchObject({ kind: 'created' })
       const outcomes = await scene.submitAll(Array.from({ length: 4 }, () => scene.item()))
@@ -41,7 +41,7 @@ export function quotaConformance({ store }: Given): void {
       expect(warnings).toEqual([[], [], [], ['4 of 5 concurrent jobs in use'], ['5 of 5 concurrent jobs in use']])
     })
 
-    test('counts a job in every state in which it has not ended, and its slot is free when it has', async () => {
+    test('counts a job in every state until it has ended', async () => {
       const scene = await limited(1)
       const jobId = await scene.submitted()
       expect(await scene.submit()).toMatchObject(REFUSED)
@@ -68,7 +68,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await scene.submit()).toMatchObject({ kind: 'created' })
     })
 
-    test('of none lets nobody in; a replay needs no slot', async () => {
+    test('of zero admits no job, but a replay needs no slot', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted({ key: 'k' })
       await store().write(setQuota(scene.userId, { maxConcurrent: 0, costLimitMicros: null, period: 'day' }))
@@ -76,7 +76,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId })
     })
 
-    test('lowered below what is in use ends nothing and lets nobody in until it fits', async () => {
+    test('that is lowered below its use ends no job, and admits none until there is room', async () => {
       const scene = await limited(3)
       const jobs = [await scene.submitted(), await scene.submitted(), await scene.submitted()]
       await store().write(setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: null, period: 'month' }))
@@ -87,7 +87,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await scene.submit()).toMatchObject({ kind: 'created' })
     })
 
-    test('a refusal is not stored under the key: the same key may come again', async () => {
+    test('a refusal is not stored under the key', async () => {
       const scene = await limited(1)
       const jobId = await scene.submitted()
       expect(await scene.submit({ key: 'k' })).toMatchObject(REFUSED)
@@ -95,7 +95,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'created' })
     })
 
-    test('taken back, the default holds', async () => {
+    test('after its removal the default applies', async () => {
       const scene = await limited(7)
       expect(await store().read(findQuota(scene.userId))).toMatchObject({ custom: true, maxConcurrent: 7 })
       expect(await store().write(clearQuota(scene.userId))).toBe(true)
@@ -119,7 +119,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await scene.submit()).toMatchObject({ kind: 'created' })
     })
 
-    test('left behind frees its slot when its time is up, without anybody running', async () => {
+    test('frees its slot at its expiry without a timer', async () => {
       const scene = await limited(1)
       const { reservationId } = reserved(await scene.reserve(60_000))
       await scene.age(61_000)
@@ -131,7 +131,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().write(releaseSlot(reservationId, scene.userId))).toMatchObject(notActive)
     })
 
-    test('that a count has left out as expired stays so when the clock is set back', async () => {
+    test('that a count has seen expired stays expired when the clock is set back', async () => {
       const scene = await limited(1)
       const { reservationId } = reserved(await scene.reserve(60_000))
       await scene.age(61_000)
@@ -150,7 +150,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().read(listReservations(scene.userId, true, 10, null))).toMatchObject({ rows: [] })
     })
 
-    test('that nobody has left out holds its slot again when the clock is set back', async () => {
+    test('that no count has seen expired is active again when the clock is set back', async () => {
       const scene = await limited(1)
       const { reservationId } = reserved(await scene.reserve(60_000))
       await scene.age(61_000)
@@ -161,7 +161,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await scene.submit({ reservationId })).toMatchObject({ kind: 'created' })
     })
 
-    test('brought by a submit becomes the slot of its job', async () => {
+    test('of a submit becomes the slot of its job', async () => {
       const scene = await limited(1)
       const { reservationId } = reserved(await scene.reserve())
       const jobId = await scene.submitted({ reservationId })
@@ -174,14 +174,14 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().write(releaseSlot(reservationId, scene.userId))).toMatchObject({ kind: 'refused' })
     })
 
-    test('brought by two submits of one batch serves the first', async () => {
+    test('of two submits of one batch serves the first', async () => {
       const scene = await limited(1)
       const { reservationId } = reserved(await scene.reserve())
       const outcomes = await scene.submitAll([scene.item({ reservationId }), scene.item({ reservationId })])
       expect(outcomes.map(({ kind }) => kind)).toEqual(['created', 'refused'])
     })
 
-    test('brought by a submit that replays stays as it is', async () => {
+    test('of a submit that is a replay stays as it is', async () => {
       const scene = new Scene(store())
       await scene.submitted({ key: 'k' })
       const { reservationId } = reserved(await scene.reserve())
@@ -189,7 +189,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().read(findReservation(reservationId))).toMatchObject({ state: 'active' })
     })
 
-    test('consumed names the job of its user, once; the same again is a repeat', async () => {
+    test('is consumed once, by a job of its user, and a second request is a repeat', async () => {
       const scene = await limited(3)
       const { reservationId } = reserved(await scene.reserve())
       const [jobId, other] = [await scene.submitted(), await scene.submitted()]
@@ -200,7 +200,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().read(findQuota(scene.userId))).toMatchObject({ activeJobs: 2, activeReservations: 0 })
     })
 
-    test('and job of another user are as good as none', async () => {
+    test('or a job of another user is not found', async () => {
       const [scene, stranger] = [new Scene(store()), new Scene(store())]
       const { reservationId } = reserved(await scene.reserve())
       const [jobId, theirs] = [await scene.submitted(), await stranger.submitted()]
@@ -216,7 +216,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().write(consumeSlot(reservationId, scene.userId, jobId))).toMatchObject({ kind: 'done' })
     })
 
-    test('is written consumed beside a job that asks for it', async () => {
+    test('is stored as consumed together with a job that asks for it', async () => {
       const scene = await limited(1)
       const consumedReservationId = v7()
       const jobId = await scene.submitted({ consumedReservationId })
@@ -225,7 +225,7 @@ export function quotaConformance({ store }: Given): void {
       expect(await store().read(findQuota(scene.userId))).toMatchObject({ activeJobs: 1, activeReservations: 0 })
     })
 
-    test('made again after an uncertain commit is the same one', async () => {
+    test('is made once by a command that runs again after an uncertain commit', async () => {
       const scene = await limited(1)
       const id = v7()
       const first = reserved(await scene.reserve(60_000, id))
@@ -234,7 +234,7 @@ export function quotaConformance({ store }: Given): void {
       expect(reserved(again)).toEqual(first)
     })
 
-    test('lists newest first, page by page, the active ones or all', async () => {
+    test('is listed newest first, in pages, active ones or all', async () => {
       const scene = new Scene(store())
       const ids: string[] = []
       for (let i = 0; i < 5; i++) ids.push(reserved(await scene.reserve()).reservationId)

@@ -10,7 +10,7 @@ import { refused } from './runs.ts'
 
 export function releaseConformance({ store }: Given): void {
   describe('release', () => {
-    test('of an assigned run makes it anybody’s at once, in its old place', async () => {
+    test('of an assigned run makes it ready again, in its old place', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted({ fairTag: 1 })
       await scene.submitted({ fairTag: 2 })
@@ -30,7 +30,7 @@ export function releaseConformance({ store }: Given): void {
       ])
     })
 
-    test('of a running one ends it, and its next run is due at once, in its old place, without a retry', async () => {
+    test('of a running run ends it, and its next run is due now and costs no retry', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted({ policy: { max_attempts: 1 }, fairTag: 1 })
       await scene.submitted({ fairTag: 2 })
@@ -45,7 +45,7 @@ export function releaseConformance({ store }: Given): void {
       expect(await sql(store(), 'SELECT * FROM ichido.dead_letters WHERE job_id = $1', jobId)).toEqual([])
     })
 
-    test('of one that was to be canceled ends it CANCELED', async () => {
+    test('of a run with a cancel request ends it CANCELED', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       await scene.cancel(lease.jobId)
@@ -53,7 +53,7 @@ export function releaseConformance({ store }: Given): void {
       expect(await scene.runs(lease.jobId)).toHaveLength(1)
     })
 
-    test('of several in one batch, a stranger’s among them', async () => {
+    test('of several runs in a batch refuses only the worker without a lease', async () => {
       const scene = new Scene(store())
       const running = await scene.running()
       await scene.submitted()
@@ -75,7 +75,7 @@ export function releaseConformance({ store }: Given): void {
     })
   })
 
-  test('CONTINUATION_LOST ends a run at once while it is CONFIRMING', async () => {
+  test('CONTINUATION_LOST ends a run that is CONFIRMING', async () => {
     const scene = new Scene(store())
     const lease = await scene.running()
     await sql(
@@ -91,7 +91,7 @@ export function releaseConformance({ store }: Given): void {
     expect(await scene.run(lease.runId)).toMatchObject({ state: 'FAILED', continuation_state: 'NONE' })
   })
 
-  test('a retry without a delay says that its queue has work, and keeps its place', async () => {
+  test('a retry without a delay wakes its queue, and keeps its place', async () => {
     const scene = new Scene(store())
     const backoff = { baseSeconds: 0, capSeconds: 0, jitter: 0 }
     const lease = await scene.running({ policy: { backoff } })
@@ -104,7 +104,7 @@ export function releaseConformance({ store }: Given): void {
   describe('the log of a run', () => {
     const chunk = (n: number, text: string) => ({ n, stream: 'stdout' as const, text })
 
-    test('is added to by its holder, each chunk once, and cut off at its limit', async () => {
+    test('gets each chunk of its holder once, and is cut at its limit', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const { runId, leaseId } = lease

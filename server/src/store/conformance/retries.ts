@@ -48,7 +48,7 @@ export function retryConformance({ store }: Given): void {
       ])
     })
 
-    test('waits longer each time, and parks the job as a dead letter after max_attempts', async () => {
+    test('waits longer each time, and makes a dead letter after max_attempts', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted()
       const delays = []
@@ -66,7 +66,7 @@ export function retryConformance({ store }: Given): void {
       expect(await scene.state(jobId)).toBe('FAILED')
     })
 
-    test('keeps to the policy of the job', async () => {
+    test('follows the policy of the job', async () => {
       const scene = new Scene(store())
       const policy = { max_attempts: 2, backoff: { baseSeconds: 0, capSeconds: 0, jitter: 0 } }
       await scene.submitted({ policy })
@@ -74,7 +74,7 @@ export function retryConformance({ store }: Given): void {
       expect(await scene.fail(await scene.leased({ startId: 's' })), 'due at once').toMatchObject({ dead: true })
     })
 
-    test('that is not to be retried is a dead letter at once', async () => {
+    test('that is not retryable makes a dead letter', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const report = failed({ code: 'FATAL', message: 'No use', traceback: 'at …' }, false)
@@ -83,7 +83,7 @@ export function retryConformance({ store }: Given): void {
       expect(await deadLetter(lease.jobId)).toMatchObject({ error_code: 'FATAL', retry_count: 1, run_id: lease.runId })
     })
 
-    test('may say anything: no text keeps a failure from being recorded', async () => {
+    test('is recorded whatever the text of its error', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const report = failed({ code: 'A\u0000B', message: 'NUL \u0000 and half \ud800 a pair' }, false)
@@ -94,7 +94,7 @@ export function retryConformance({ store }: Given): void {
       })
     })
 
-    test('of several runs in one batch: each goes its own way', async () => {
+    test('of several runs in a batch has an outcome for each run', async () => {
       const scene = new Scene(store())
       const retried = await scene.running()
       const dead = await scene.running({ policy: { max_attempts: 1 } })
@@ -112,7 +112,7 @@ export function retryConformance({ store }: Given): void {
   })
 
   describe('the reaper', () => {
-    test('orphans an assigned run whose lease lapsed, for the next worker to take', async () => {
+    test('orphans an assigned run after its lease expired, for the next worker', async () => {
       const scene = new Scene(store())
       const reaper = await Reaper.of(store())
       const jobId = await scene.submitted()
@@ -155,7 +155,7 @@ export function retryConformance({ store }: Given): void {
       expect(await scene.finish(lease)).toEqual(refused('ALREADY_ENDED'))
     })
 
-    test('keeps to the continuation time of the job', async () => {
+    test('uses the continuation time of the job', async () => {
       const scene = new Scene(store())
       const reaper = await Reaper.of(store())
       const lease = await scene.running({ policy: { continuation_seconds: 600, max_attempts: 1 } })
@@ -168,7 +168,7 @@ export function retryConformance({ store }: Given): void {
       expect(await deadLetter(lease.jobId)).toMatchObject({ error_code: 'WORKER_LOST' })
     })
 
-    test('ends a run that was to be canceled as CANCELED', async () => {
+    test('ends a run with a cancel request as CANCELED', async () => {
       const scene = new Scene(store())
       const reaper = await Reaper.of(store())
       const lease = await scene.running()

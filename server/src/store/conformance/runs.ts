@@ -12,7 +12,7 @@ import type { Given } from './given.ts'
 
 export function runConformance({ store }: Given): void {
   describe('start', () => {
-    test('makes an assigned run RUNNING under the leader of the hour; the same start again is the same answer', async () => {
+    test('makes an assigned run RUNNING under the current leader, and repeats its answer', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted()
       const lease = await scene.leased()
@@ -40,7 +40,7 @@ export function runConformance({ store }: Given): void {
       expect(await scene.start(lease, { version: null })).toMatchObject({ kind: 'started' })
     })
 
-    test('of a holder is not lost behind a stranger in the same batch', async () => {
+    test('of the holder counts behind one of another worker in the same batch', async () => {
       const scene = new Scene(store())
       await scene.submitted()
       const lease = await scene.leased()
@@ -62,7 +62,7 @@ export function runConformance({ store }: Given): void {
   })
 
   describe('heartbeat', () => {
-    test('extends the lease of its holder and is no transition', async () => {
+    test('extends the lease of its holder, and keeps state and version', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted()
       const lease = await scene.leased({ leaseTtlMs: 60_000 })
@@ -82,14 +82,14 @@ export function runConformance({ store }: Given): void {
       expect(await scene.events(jobId)).toHaveLength(3)
     })
 
-    test('keeps to the lease time that the job asks for', async () => {
+    test('uses the lease time of the job', async () => {
       const scene = new Scene(store())
       const lease = await scene.running({ policy: { lease_ttl_seconds: 3_600 } })
       expect(await scene.heartbeat(lease, { leaseTtlMs: 1_000 })).toMatchObject({ kind: 'extended' })
       expect(integer(await scene.run(lease.runId), 'lease_expires_at')).toBeGreaterThanOrEqual(lease.leaseExpiresAtMs)
     })
 
-    test('clears a continuation that was being confirmed', async () => {
+    test('ends the state CONFIRMING', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const confirming = `UPDATE ichido.runs SET continuation_state = 'CONFIRMING', continuation_check_deadline_at = 1 WHERE id = $1`
@@ -101,14 +101,14 @@ export function runConformance({ store }: Given): void {
       })
     })
 
-    test('tells the worker of a wish to cancel', async () => {
+    test('tells the worker of a cancel request', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       await scene.cancel(lease.jobId)
       expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended', cancelRequested: true })
     })
 
-    test('of many at once: each hears its own', async () => {
+    test('answers each worker of a batch', async () => {
       const scene = new Scene(store())
       const [a, b, c] = [await scene.running(), await scene.running(), await scene.running()]
       await scene.finish(c)
@@ -181,7 +181,7 @@ export function runConformance({ store }: Given): void {
       },
     )
 
-    test('compares the epoch that start recorded, not the one of now', async () => {
+    test('compares the epoch of the start, not the current epoch', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       await sql(store(), 'UPDATE ichido.runs SET leader_epoch = 4 WHERE id = $1', lease.runId)
@@ -189,7 +189,7 @@ export function runConformance({ store }: Given): void {
       expect(await scene.finish(lease, { leaderEpoch: 4 })).toMatchObject({ kind: 'recorded' })
     })
 
-    test('again with the same content repeats, with other content is refused', async () => {
+    test('repeats its answer to the same report, and refuses another report', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const item = scene.endItem(lease, finished({ meta: '{"at":1}' }))
@@ -206,7 +206,7 @@ export function runConformance({ store }: Given): void {
       expect(await store().read(findResult(lease.jobId))).toMatchObject({ meta: '{"at":1}' })
     })
 
-    test('of a holder is not lost behind a stranger in the same batch', async () => {
+    test('of the holder counts behind one of another worker in the same batch', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const items = [
@@ -225,7 +225,7 @@ export function runConformance({ store }: Given): void {
       ])
     })
 
-    test('of very many on one run, or on none, takes a few statements, and the holder’s among them is recorded', async () => {
+    test('of a large batch on one run takes few statements, and records the holder’s', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
       const strangers = (runId: string) =>
@@ -258,7 +258,7 @@ export function runConformance({ store }: Given): void {
       expect(await scene.finish(lease)).toEqual(refused('NOT_STARTED'))
     })
 
-    test('after a wish to cancel ends the run CANCELED, without result and without retry', async () => {
+    test('after a cancel request ends the run CANCELED, without result or retry', async () => {
       const scene = new Scene(store())
       for (const verb of ['finish', 'fail'] as const) {
         const lease = await scene.running()

@@ -11,7 +11,7 @@ import type { Given } from './given.ts'
 
 export function submitConformance({ store }: Given): void {
   describe('submit', () => {
-    test('creates job, first run and first event, and answers with what it stored', async () => {
+    test('stores job, first run and first event, and answers with them', async () => {
       const scene = new Scene(store())
       const item = scene.item({ priority: 7, labels: { team: 'a' }, estimatedCostMicros: 5, traceparent: 't' })
       const outcome = only(await scene.submitAll([item]))
@@ -41,7 +41,7 @@ export function submitConformance({ store }: Given): void {
       })
     })
 
-    test('a delayed one waits outside the queue, a late run_at counts as now', async () => {
+    test('a delayed job is not in the queue, and a late run_at counts as now', async () => {
       const scene = new Scene(store())
       const delayed = await scene.submit({ delayMs: 60_000 })
       const late = await scene.submit({ runAtMs: Date.now() - 1_000 })
@@ -63,7 +63,7 @@ export function submitConformance({ store }: Given): void {
       expect(await store().read(findJob(item.jobId))).toBeNull()
     })
 
-    test('text of any sort comes back as it was', async () => {
+    test('any text is stored unchanged', async () => {
       const scene = new Scene(store())
       const payload = JSON.stringify({ a: '一度 ü 😀 \u2028 \\ " \' $1 ichido.jobs now_ms()', b: '\u0000\ud800' })
       const jobId = await scene.submitted({ payload, labels: { ümlaut: "it's" }, key: 'a"b\\c/$1' })
@@ -116,7 +116,7 @@ export function submitConformance({ store }: Given): void {
       expect(new Set(outcomes.map(jobOf)).size).toBe(3)
     })
 
-    test('is told from a longer one and from another case', async () => {
+    test('differs from a longer key and from another case', async () => {
       const scene = new Scene(store())
       const outcomes = await scene.submitAll(['k', 'K', 'k ', 'k1'].map((key) => scene.item({ key })))
       expect(new Set(outcomes.map(jobOf)).size).toBe(4)
@@ -124,7 +124,7 @@ export function submitConformance({ store }: Given): void {
   })
 
   describe('a batch', () => {
-    test('makes one job of equal keys and replays it to the others, whatever their order', async () => {
+    test('makes one job of equal keys, in any order, and replays it to the others', async () => {
       const scene = new Scene(store())
       const items = ['a', 'b', 'a', null, 'a', 'b', null].map((key) => scene.item({ key }))
       const outcomes = await scene.submitAll(items)
@@ -151,7 +151,7 @@ export function submitConformance({ store }: Given): void {
       ])
     })
 
-    test('replays what is stored to who repeats it, also behind a misuse of its key', async () => {
+    test('replays the stored answer to a repeat, also behind a misuse of its key', async () => {
       const scene = new Scene(store())
       const jobId = await scene.submitted({ key: 'k' })
       const misuse = { key: 'k', requestHash: 'other' }
@@ -164,10 +164,10 @@ export function submitConformance({ store }: Given): void {
 
     test.each<[string, Partial<SubmitItem>, string]>([
       ['costs too much', { estimatedCostMicros: 11 }, 'COST_LIMIT_EXCEEDED'],
-      ['brings a reservation that there is not', { reservationId: v7() }, 'RESERVATION_NOT_ACTIVE'],
+      ['has an unknown reservation', { reservationId: v7() }, 'RESERVATION_NOT_ACTIVE'],
       ['is due in the past', { runAtMs: 0 }, 'INVALID_PAYLOAD'],
-      ['takes the place of a job that there is not', { replacesJobId: v7() }, 'NOT_FOUND'],
-    ])('lets in the next one under a key whose first %s', async (_, refused, code) => {
+      ['replaces an unknown job', { replacesJobId: v7() }, 'NOT_FOUND'],
+    ])('admits the second item of a key whose first item %s', async (_, refused, code) => {
       const scene = new Scene(store())
       await store().write(setQuota(scene.userId, { maxConcurrent: 1, costLimitMicros: 10, period: 'day' }))
       const key = { key: 'k', requestHash: 'other' }
@@ -187,7 +187,7 @@ export function submitConformance({ store }: Given): void {
       expect(await jobCount(scene)).toBe(1)
     })
 
-    test('refuses each of several under one key when none can be let in', async () => {
+    test('refuses each item of a key when none can be admitted', async () => {
       const scene = new Scene(store())
       await store().write(setQuota(scene.userId, { maxConcurrent: 0, costLimitMicros: null, period: 'day' }))
       const full = { kind: 'refused', refusal: { code: 'QUOTA_EXCEEDED' } }
@@ -195,7 +195,7 @@ export function submitConformance({ store }: Given): void {
       expect(outcomes).toMatchObject([full, full, full])
     })
 
-    test('leaves the neighbours of a refused item alone, and keeps users apart', async () => {
+    test('admits the items beside a refused item, and counts each user alone', async () => {
       const [scene, stranger] = [new Scene(store()), new Scene(store())]
       const items = [
         scene.item(),
@@ -214,11 +214,11 @@ export function submitConformance({ store }: Given): void {
       expect([await jobCount(scene), await jobCount(stranger)]).toEqual([2, 1])
     })
 
-    test('of nothing answers nothing', async () => {
+    test('of no items has an empty answer', async () => {
       expect(await store().write(submitJobs([], renderForTest))).toEqual([])
     })
 
-    test('carried out again finds its own jobs under the ids that were made for them', async () => {
+    test('that runs again finds its own jobs by their ids', async () => {
       const scene = new Scene(store())
       const items = [scene.item({ key: 'a' }), scene.item(), scene.item({ key: 'a' }), scene.item({ runAtMs: 0 })]
       const command = submitJobs(items, renderForTest)
@@ -231,8 +231,8 @@ export function submitConformance({ store }: Given): void {
     })
   })
 
-  describe('the time of a key', () => {
-    test('up, and its job ended: the key makes a new job', async () => {
+  describe('a key that has expired', () => {
+    test('makes a new job after its job has ended', async () => {
       const scene = new Scene(store())
       const first = await scene.submitted({ key: 'k' })
       await scene.finish(await scene.leased({ startId: 's' }))
@@ -250,7 +250,7 @@ export function submitConformance({ store }: Given): void {
     })
 
     test.each(['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED', 'waiting for its retry'])(
-      'up, but its job is %s: the key still stands for it',
+      'still names its job while the job is %s',
       async (state) => {
         const scene = new Scene(store())
         const jobId = await scene.submitted({ key: 'k' })
@@ -266,7 +266,7 @@ export function submitConformance({ store }: Given): void {
       },
     )
 
-    test('up, and its job parked as a dead letter: that counts as ended', async () => {
+    test('makes a new job after its job became a dead letter', async () => {
       const scene = new Scene(store())
       const first = await scene.submitted({ key: 'k', policy: { max_attempts: 1 } })
       expect(await scene.fail(await scene.leased({ startId: 's' }))).toMatchObject({ dead: true })
@@ -276,7 +276,7 @@ export function submitConformance({ store }: Given): void {
       expect(jobOf(second)).not.toBe(first)
     })
 
-    test('up in the middle of a batch of equal keys: one new job for all of them', async () => {
+    test('makes one new job for a batch of equal keys', async () => {
       const scene = new Scene(store())
       const first = await scene.submitted({ key: 'k' })
       await scene.cancel(first)

@@ -33,7 +33,7 @@ export function userConformance({ store }: Given): void {
       return found.filter(({ userId }) => userId.startsWith(prefix))
     }
 
-    test('are those with a token, limits, a job or a reservation, each once, with what a quota says', async () => {
+    test('are those with a token, limits, a job or a reservation, each once with its quota', async () => {
       const prefix = unique('user')
       const [a = '', b = '', c = '', d = '', e = '', f = ''] = [...'abcdef'].map((name) => `${prefix}-${name}`)
       const scene = new Scene(store())
@@ -56,7 +56,7 @@ export function userConformance({ store }: Given): void {
       }
     })
 
-    test('without limits of their own have those of everybody', async () => {
+    test('without limits of their own have the default limits', async () => {
       const prefix = unique('user')
       const userId = `${prefix}-a`
       await token(userId)
@@ -72,7 +72,7 @@ export function userConformance({ store }: Given): void {
       }
     })
 
-    test('are listed to the end by their ids, without the row of the default limits', async () => {
+    test('are listed by id, without the row of the default limits', async () => {
       await new Scene(store()).submitted()
       const { rows, next } = await store().read(listUsers(100_000, null))
       const ids = rows.map(({ userId }) => userId)

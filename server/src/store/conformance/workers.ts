@@ -54,7 +54,7 @@ export function workerConformance({ store }: Given): void {
       return { workerId, tokenHash }
     }
 
-    test('enroll and register make one worker and one line of the audit', async () => {
+    test('enroll and register make one worker and one audit entry', async () => {
       const { workerId } = await register()
       const audit = await sql(store(), 'SELECT action FROM ichido.audit WHERE subject = $1', workerId)
       expect(audit).toEqual([{ action: 'worker.register' }])

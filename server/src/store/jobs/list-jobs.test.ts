@@ -5,7 +5,7 @@ import { idAt } from './list-jobs.ts'
 
 const instants = fc.integer({ min: 0, max: Date.UTC(9999, 0) })
 
-test('the smallest id of an instant stands between those made before it and those made in it', () => {
+test('the smallest id of an instant is after all earlier ids', () => {
   fc.assert(
     fc.property(instants, fc.uint8Array({ minLength: 16, maxLength: 16 }), (ms, random) => {
       expect(idAt(ms) <= v7({ msecs: ms, random, seq: 0 })).toBe(true)

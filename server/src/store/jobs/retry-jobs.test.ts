@@ -16,7 +16,7 @@ eachEngine(({ store }) => {
   const write = <T>(command: Command<T>) => store().write(command)
 
   describe('a retry', () => {
-    test('gives a dead letter a next run that is due now, with a fresh budget, and ends its being one', async () => {
+    test('gives a dead letter a next run that is due now, with a fresh retry budget', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene, { policy: { max_attempts: 2 } })
       expect(await letters(scene)).toHaveLength(1)
@@ -40,7 +40,7 @@ eachEngine(({ store }) => {
       )
     })
 
-    test('is on record, with who asked for it', async () => {
+    test('is in the audit with its actor', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene)
       await write(retry(jobId))
@@ -49,7 +49,7 @@ eachEngine(({ store }) => {
       expect(JSON.parse(String(only(rows).before))).toMatchObject({ state: 'FAILED' })
     })
 
-    test('is refused for a job that waits, runs, is being canceled, has succeeded, or is not there', async () => {
+    test('is refused unless the job has ended without success', async () => {
       const scene = newScene()
       const waiting = await scene.submitted()
       expect(await write(retry(waiting))).toMatchObject({ reason: 'NOT_ENDED', state: 'PENDING', canceling: false })
@@ -67,7 +67,7 @@ eachEngine(({ store }) => {
       expect(await write(retry(v7()))).toMatchObject({ reason: 'NOT_FOUND' })
     })
 
-    test('that may have been committed unheard finds itself, and is on record once', async () => {
+    test('that runs again after an uncertain commit is in the audit once', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene)
       const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), byClock)
@@ -92,7 +92,7 @@ eachEngine(({ store }) => {
       expect(await letters(scene)).toMatchObject([{ job_id: dead[1] }])
     })
 
-    test('charges an estimate again that was given back, and no other', async () => {
+    test('charges only an estimate that was given back', async () => {
       const scene = newScene()
       await write(setQuota(scene.userId, { maxConcurrent: null, costLimitMicros: 10, period: 'day' }))
       const spent = async () => {
@@ -117,7 +117,7 @@ eachEngine(({ store }) => {
     })
   })
 
-  test('a job that was canceled before its artifact came waits for it again', async () => {
+  test('a job that was canceled before its upload waits for the upload again', async () => {
     const scene = newScene()
     const list = [{ artifactId: v7(), name: 'input', sha256: null, sizeBytes: null }]
     const jobId = await scene.submitted({ artifacts: { uploadTtlMs: 60_000, list } })
@@ -135,7 +135,7 @@ eachEngine(({ store }) => {
   describe('the key of a job that is retried', () => {
     const stored = (scene: Scene) => store().read(findKeys('k', scene.userId))
 
-    test('that still names it lives on', async () => {
+    test('that still names the job is renewed', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene, { key: 'k' })
       await scene.age(KEY_TTL_MS + 1)
@@ -145,7 +145,7 @@ eachEngine(({ store }) => {
       expect(await scene.submit({ key: 'k' })).toMatchObject({ kind: 'replayed', jobId })
     })
 
-    test('that was removed meanwhile is back, with its first answer', async () => {
+    test('that was removed is restored with its first answer', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene, { key: 'k' })
       const [before] = await stored(scene)
@@ -158,7 +158,7 @@ eachEngine(({ store }) => {
       expect(await sql(store(), 'SELECT * FROM ichido.expired_keys WHERE job_id = $1', jobId)).toEqual([])
     })
 
-    test('that names another job by now keeps the first one parked', async () => {
+    test('that names another job by now refuses the retry', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene, { key: 'k' })
       await scene.age(KEY_TTL_MS + 1)

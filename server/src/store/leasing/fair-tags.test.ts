@@ -12,7 +12,7 @@ function answer(time: number | null, { statement }: Step): Row[] {
   return [{ kind: 'k', fair_tag: 5 }]
 }
 
-test('of a queue from which nothing was leased the first run is looked for once, however many users there are', () => {
+test('a queue without leases is scanned for its first run once for all users', () => {
   const asked: string[] = []
   const work = findLastTags(places).work(false)
   let next = work.next()
@@ -24,7 +24,7 @@ test('of a queue from which nothing was leased the first run is looked for once,
   expect(asked).toEqual([...new Set(asked)])
 })
 
-test('what is to be known of queues from which something was leased takes one statement', () => {
+test('the tags of queues with leases take one statement', () => {
   const { fastPath, work } = findLastTags(places)
   const settle = (time: number | null) => fastPath?.settle(answer(time, fastPath.step))
   const first = work(false)

@@ -50,7 +50,7 @@ async function ask(): Promise<[number, unknown]> {
   return [passedMs - before, heard]
 }
 
-test('a restart is ridden out; of an outage that lasts, who calls later hears at once', async () => {
+test('calls survive a restart, and later calls of a long outage fail at once', async () => {
   expect(await ask()).toEqual([0, 'answered'])
   away()
   onSleep = () => void (passedMs > 10_000 && back())
@@ -73,7 +73,7 @@ test('a restart is ridden out; of an outage that lasts, who calls later hears at
   expect((await ask())[0], 'the next outage has its own time').toBeGreaterThan(13_000)
 })
 
-test('what may have been committed is tried for its own time, however long the outage has lasted', async () => {
+test('a command that may have committed is tried for its own full time', async () => {
   away()
   await ask()
   expect((await ask())[0]).toBeLessThan(1_000)

@@ -8,7 +8,7 @@ test.each(['25006', '57P01', '57P02', '57P03', '57P05', '08006', '08P01', '53300
   (code) => expect(isConnectionLoss(failed(code))).toBe(true),
 )
 
-test('of what is not supported, only BEGIN READ WRITE on a standby is the store being away', () => {
+test('0A000 is an outage only for BEGIN READ WRITE on a standby', () => {
   const onStandby = failed('0A000', 'call_bool_check_hook')
   expect([isReadOnly(onStandby), isConnectionLoss(onStandby)]).toEqual([true, true])
   expect(isConnectionLoss(failed('0A000', 'RevalidateCachedQuery'))).toBe(false)

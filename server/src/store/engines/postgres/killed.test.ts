@@ -15,7 +15,7 @@ const AUTHENTICATED = message('R', Buffer.alloc(4))
 const READY = message('Z', 'I')
 const KILLED = message('E', 'SFATAL\0C57P01\0Mterminating connection due to unexpected postmaster exit\0\0')
 
-test('a PostgreSQL that is killed in the moment it is connected to does not end the process', async () => {
+test('a PostgreSQL that is killed during the connect does not end the process', async () => {
   const server = createServer((socket: Socket) => {
     socket.on('error', () => {})
     // In one piece: the client reads "ready" and "killed" before anything that waits for the connection can run.

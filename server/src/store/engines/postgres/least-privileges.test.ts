@@ -44,7 +44,7 @@ function as(role: string): string {
   return url.href
 }
 
-test('a node whose role may change rows alone works on a store that another role has migrated', async () => {
+test('a role that may only change rows works on a store that another role migrated', async () => {
   const [before = '', after = ''] = grants()
   await admin.query(before)
   await expect(openNode(as(node))).rejects.toThrow('permission denied')

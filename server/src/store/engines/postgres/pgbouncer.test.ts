@@ -40,7 +40,7 @@ describe.each(['transaction', 'session'] as const)('behind PgBouncer in %s mode'
     runConformance(given)
   }
 
-  test('the store knows that a pooler sits in between', async () => {
+  test('the store detects a pooler', async () => {
     expect(await given.store().health()).toMatchObject({ pooled: true, durable: true })
     const direct = await openNode(database.url)
     expect(await direct.health()).toMatchObject({ pooled: false })

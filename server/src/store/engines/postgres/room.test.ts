@@ -17,7 +17,7 @@ test.each([
   expect(isDiskFull(Object.assign(new Error(message), { code }))).toBe(expected)
 })
 
-test('looks for room from two nodes at once leave no table behind', async () => {
+test('two nodes that check for room at once leave no table behind', async () => {
   const database = await freshDatabase()
   const nodes = [await openNode(database.url), await openNode(database.url)]
   await Promise.all(nodes.flatMap((node) => [node.requireRoom(), node.requireRoom()]))

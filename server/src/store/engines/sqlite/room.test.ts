@@ -23,7 +23,7 @@ test.each([IOERR_SHMSIZE, CANTOPEN])('the error %i means a full disk only where 
   expect(asStoreFull(other, disk.folder)).toBe(other)
 })
 
-test('a look for room leaves nothing behind, whether there is some or not', () => {
+test('a check for room leaves nothing behind', () => {
   requireRoomIn(disk.folder)
   expect(readdirSync(disk.folder)).toEqual([])
   disk.fill(BYTES - 4096)
@@ -33,7 +33,7 @@ test('a look for room leaves nothing behind, whether there is some or not', () =
   requireRoomIn(disk.folder)
 })
 
-test('a new database without room for it says so, and opens once there is some', async () => {
+test('a new database reports a full disk, and opens once there is room', async () => {
   const open = () => openSqlite({ dataDir: disk.folder, now: Date.now })
   disk.fill(BYTES - 100 * 1024)
   expect(open).toThrow('The disk that holds DATA_DIR is full.')
