@@ -107,15 +107,15 @@ export type Origin = (typeof ORIGINS)[number]
 /** At most this many ticks of a definition wait for a free slot. Later ticks are skipped. */
 export const WAITING_MAX = 1_000
 
-/** Of a definition: whether a job of it has not ended, and how many of its ticks wait. */
+/** Whether a job of the definition has not ended, and how many of its ticks wait. */
 export interface DefinitionLoad {
   active: boolean
   waiting: number
-  /** The jobs that have not ended are of a backfill, which may take its time: a tick of now is not lost to it. */
+  /** The active jobs are all of a backfill, which may take long: a current tick is not lost to it. */
   backfilledOnly?: boolean
 }
 
-export interface SettledTick {
+interface SettledTick {
   outcome: Outcome
   reason: 'overlap' | 'quota' | null
   /** The load for the tick after it. */

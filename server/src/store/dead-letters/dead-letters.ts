@@ -73,7 +73,7 @@ export function renderFilter(filter: DeadFilter): DeadLetterFilter {
 }
 
 /** The place where a list of dead letters continues. */
-export interface DeadPlace {
+interface DeadPlace {
   deadAtMs: number
   jobId: string
 }
