@@ -1,4 +1,4 @@
-import { countWorkerLeases } from '../../store/leasing/find-leases.ts'
+import { countWorkerLeases } from '../../store/leasing/leased.ts'
 import type { Deps } from '../deps.ts'
 import { maximumReached, setBounded } from '../limits/maximum.ts'
 

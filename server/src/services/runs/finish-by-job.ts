@@ -1,5 +1,5 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { findLeaseOfJob, type LeaseOfJob } from '../../store/leasing/find-leases.ts'
+import { findLeaseOfJob, type LeaseOfJob } from '../../store/leasing/leased.ts'
 import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
 import { runIdOf } from '../../store/runs/run-facts.ts'

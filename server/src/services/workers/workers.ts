@@ -188,7 +188,7 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted, recen
       requireAbility(caller, 'readAll')
       requireId('worker', workerId)
       const found = await db.read(store.findWorker(workerId))
-      if (found === null) throw notFound('worker', workerId)
+      if (found === undefined) throw notFound('worker', workerId)
       return renderWorker(found)
     },
 
@@ -245,25 +245,25 @@ function renderRegistered(outcome: RegisterOutcome, token: string): RegisteredSh
   }
 }
 
-function stateOf({ revokedAtMs, detachedAtMs, lastSeenAtMs, nowMs }: store.Worker): WorkerShape['state'] {
-  if (revokedAtMs !== null) return 'revoked'
-  if (detachedAtMs !== null) return 'detached'
-  return lastSeenAtMs !== null && lastSeenAtMs > nowMs - ONLINE_MS ? 'online' : 'unseen'
+function stateOf({ revoked_at, detached_at, last_seen_at, now }: store.Worker): WorkerShape['state'] {
+  if (revoked_at !== null) return 'revoked'
+  if (detached_at !== null) return 'detached'
+  return last_seen_at !== null && last_seen_at > now - ONLINE_MS ? 'online' : 'unseen'
 }
 
 function renderWorker(worker: store.Worker): WorkerShape {
   return {
-    worker_id: worker.workerId,
+    worker_id: worker.worker_id,
     name: worker.name,
     state: stateOf(worker),
     queues: worker.queues === null ? null : [...worker.queues],
     meta: JSON.parse(worker.meta ?? '{}') as Record<string, unknown>,
-    registered_at: iso(worker.createdAtMs),
-    last_seen_at: isoOrNull(worker.lastSeenAtMs),
-    token_expires_at: isoOrNull(worker.tokenExpiresAtMs),
-    detached_at: isoOrNull(worker.detachedAtMs),
-    revoked_at: isoOrNull(worker.revokedAtMs),
-    live_leases: worker.liveLeases,
+    registered_at: iso(worker.created_at),
+    last_seen_at: isoOrNull(worker.last_seen_at),
+    token_expires_at: isoOrNull(worker.token_expires_at),
+    detached_at: isoOrNull(worker.detached_at),
+    revoked_at: isoOrNull(worker.revoked_at),
+    live_leases: worker.live_leases,
   }
 }
 

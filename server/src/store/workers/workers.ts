@@ -1,6 +1,6 @@
 import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
 import { type By, record } from '../access/audit.ts'
-import { type Command, command, pageOf } from '../port.ts'
+import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { recordMoves } from '../runs/lifecycle.ts'
 import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
 import type { Queues } from './workers.sql.ts'
@@ -124,34 +124,18 @@ export function revokeWorker(workerId: string, actor: string, auditId: string): 
   })
 }
 
-export interface Worker {
-  workerId: string
-  name: string
-  queues: Queues
-  meta: string | null
-  createdAtMs: number
-  lastSeenAtMs: number | null
-  /** The worker has said that it stops, and was silent since. */
-  detachedAtMs: number | null
-  revokedAtMs: number | null
-  tokenExpiresAtMs: number | null
-  liveLeases: number
-  /** The store's clock when this was read. */
-  nowMs: number
-}
+/** `detached_at`: the worker has said that it stops, and was silent since. `now` is the store's clock. */
+export type Worker = RowOf<typeof sql.findWorker>
 
-export function findWorker(workerId: string): Command<Worker | null> {
-  return command('find_worker', function* work(): Work<Worker | null> {
-    const row = yield* one(sql.findWorker, { worker_id: workerId })
-    return row === undefined ? null : toWorker(row)
-  })
+export function findWorker(workerId: string): Command<Worker | undefined> {
+  return command('find_worker', () => one(sql.findWorker, { worker_id: workerId }))
 }
 
 /** Newest first. */
-export function listWorkers(limit: number, cursor: string | null): Command<{ rows: Worker[]; next: string | null }> {
+export function listWorkers(limit: number, cursor: string | null): Command<Listed<Worker>> {
   return command('list_workers', function* work() {
-    const found = (yield* query(sql.listWorkers, { max: limit + 1, after: cursor })).map(toWorker)
-    return pageOf(found, limit, ({ workerId }) => workerId)
+    const found = yield* query(sql.listWorkers, { max: limit + 1, after: cursor })
+    return pageOf(found, limit, ({ worker_id }) => worker_id)
   })
 }
 
@@ -160,22 +144,6 @@ export function countWorkers(onlineMs: number): Command<Record<string, number>> 
     const rows = yield* query(sql.countWorkers, { online_ms: onlineMs })
     return Object.fromEntries(rows.map(({ state, workers }) => [state, workers]))
   })
-}
-
-function toWorker(row: RowOf<typeof sql.findWorker>): Worker {
-  return {
-    workerId: row.worker_id,
-    name: row.name,
-    queues: row.queues,
-    meta: row.meta,
-    createdAtMs: row.created_at,
-    lastSeenAtMs: row.last_seen_at,
-    detachedAtMs: row.detached_at,
-    revokedAtMs: row.revoked_at,
-    tokenExpiresAtMs: row.token_expires_at,
-    liveLeases: row.live_leases,
-    nowMs: row.now,
-  }
 }
 
 export interface EnrollItem {
