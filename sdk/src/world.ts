@@ -16,6 +16,27 @@ export interface World {
   secret(bytes: number): string
 }
 
+/** An instant on several clocks, each of which can stop or jump where another does not. */
+export type Mark = Readonly<Record<string, number>>
+
+/** Reads all the clocks, in ms. */
+export type Clocks = () => Mark
+
+/** Only the clock of the timers: for a process on the machine of the control plane. */
+export function monotonicOnly(world: World): Clocks {
+  return () => ({ monotonic: world.monotonic() })
+}
+
+/** The longest time that any clock measured, because only some clocks notice that the machine slept. */
+export function elapsedMs(from: Mark, to: Mark): number {
+  let most = Number.NEGATIVE_INFINITY
+  for (const name of Object.keys(from)) {
+    const ms = from[name] ?? 0
+    most = Math.max(most, (to[name] ?? ms) - ms)
+  }
+  return most
+}
+
 /** Resolves after `ms`, or as soon as the signal aborts; never rejects. */
 export function sleep(world: Pick<World, 'after'>, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -30,7 +51,7 @@ export function sleep(world: Pick<World, 'after'>, ms: number, signal?: AbortSig
   })
 }
 
-/** Waits for what was begun; when the signal aborts before, its reason is thrown, and what was begun goes on unheard. */
+/** Waits for a promise, or rejects with the signal's reason as soon as it aborts; the work then continues unobserved. */
 export function unlessAborted<T>(begun: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const giveUp = () => reject(signal.reason)
@@ -39,13 +60,13 @@ export function unlessAborted<T>(begun: Promise<T>, signal: AbortSignal): Promis
   })
 }
 
-/** What it takes to wait, and not to come again at the same moment as everybody else. */
+/** The part of the world that is needed to wait with jitter. */
 export type Timers = Pick<World, 'after' | 'random'>
 
 /** Beyond this, 24.8 days, setTimeout fires at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1
 
-/** Those that browsers and Node have in common. */
+/** The timers of browsers and Node. */
 export const platformTimers: Timers = {
   after(ms, callback) {
     if (ms <= TIMER_MAX_MS) {
@@ -60,15 +81,15 @@ export const platformTimers: Timers = {
   random: () => Math.random(),
 }
 
-/** What a client takes of it: clocks, timers, and the ids that its keys are made of. */
+/** The part of the world that a client needs: clocks, timers, randomness and ids. */
 export type ClientWorld = Pick<World, 'now' | 'monotonic' | 'after' | 'random' | 'uuid'>
 
-/** Of browsers and Node alike. */
+/** The world of browsers and Node. */
 export const platformWorld: ClientWorld = {
   ...platformTimers,
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  /** Not by `crypto.randomUUID`, which pages that came over plain HTTP lack. */
+  /** Not `crypto.randomUUID`, which pages over plain HTTP lack. */
   uuid() {
     const bytes = crypto.getRandomValues(new Uint8Array(16))
     const ms = Date.now()

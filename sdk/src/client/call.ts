@@ -8,34 +8,37 @@ import {
 } from '../protocol/index.ts'
 import { type ClientWorld, platformWorld } from '../world.ts'
 import { ForeignAnswer, innermost, NoAnswer } from './errors.ts'
-import { type RetryOptions, retryAfterMs } from './retry.ts'
+import { checkRetry, type RetryOptions, retryAfterMs, retrying } from './retry.ts'
 
+/** The options of `httpTransport`. */
 export interface HttpOptions {
   /** The URL of the server. It may carry the token as a password, `https://ci:TOKEN@host`; `token` overrides it. */
   url: string
   /** An API token, or a function that returns one for each request, because stream tokens last only minutes. */
   token?: string | (() => string | Promise<string>) | undefined
+  /** Replaces the global `fetch`. */
   fetch?: typeof fetch
-  /** How failed calls are retried, and how long calls may take. */
+  /** How failed calls are retried, and their timeouts. */
   retry?: RetryOptions | undefined
-  /** Clocks, timers and randomness, for tests; default: the platform's. */
+  /** Replaces clocks, timers and randomness, for tests. */
   world?: Partial<ClientWorld> | undefined
 }
 
 export interface CallOptions {
-  /** Sent as JSON; bytes as they are. */
+  /** A `Blob` is sent as it is, anything else as JSON. */
   body?: unknown
   headers?: Record<string, string>
   signal?: AbortSignal
 }
 
+/** Sends one request and parses its answer. */
 export type Call = (
   method: string,
   path: string,
   options?: CallOptions,
 ) => Promise<{ body: unknown; response: Response }>
 
-/** Sends one request and reads its answer; throws an error answer. */
+/** Makes a function that sends one request, without retries; it throws for an error answer. */
 export function createCall(options: HttpOptions): Call {
   const send = createSend(options)
   return async (method, path, callOptions = {}) => {
@@ -47,9 +50,10 @@ export function createCall(options: HttpOptions): Call {
   }
 }
 
-/** Sends a GET and returns its answer as a stream. */
+/** Sends a GET and returns the unread response. */
 export type Open = (path: string, options: Omit<CallOptions, 'body'>) => Promise<Response>
 
+/** Makes a function that sends one GET, without retries; it throws for an error answer. */
 export function createOpen(options: HttpOptions): Open {
   const send = createSend(options)
   return async (path, callOptions) => {
@@ -60,9 +64,53 @@ export function createOpen(options: HttpOptions): Open {
   }
 }
 
+interface RequestOptions extends Omit<CallOptions, 'signal'> {
+  signal?: AbortSignal | undefined
+  /** Instead of `body`, if a later try sends another body. */
+  bodyOf?: (tries: number) => Blob
+  /** The key that the error names, so that the caller can repeat the call. */
+  key?: string | undefined
+  /** The timeout of one try, unless the options set one. */
+  timeoutMs?: number
+  /** True: never retried, because a repeat might act twice. */
+  once?: boolean
+}
+
+export type Request = (
+  method: string,
+  path: string,
+  options?: RequestOptions,
+) => Promise<{ body: unknown; response: Response }>
+
+/** Makes a function that sends a request with retries; each try tells the server its number. */
+export function createRequest(options: HttpOptions): Request {
+  checkRetry(options.retry ?? {})
+  const call = createCall(options)
+  const world = { ...platformWorld, ...options.world }
+  return (method, path, requestOptions = {}) => {
+    const { once = false, key, signal, timeoutMs, headers, body, bodyOf } = requestOptions
+    const { retry = {} } = options
+    const tries = once ? 1 : retry.tries
+    const given = { ...retry, tries, timeoutMs: retry.timeoutMs ?? timeoutMs, key, signal }
+    return retrying(world, given, (tries, either) =>
+      call(method, path, {
+        body: bodyOf?.(tries) ?? body,
+        headers: { ...headers, 'ichido-attempt': String(tries) },
+        signal: either,
+      }),
+    )
+  }
+}
+
+/** Builds a query string without the undefined parameters. */
+export function query(parameters: object): string {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined)
+  return new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
+}
+
 function createSend({ url, token = tokenIn(url), fetch: send = fetch }: HttpOptions) {
   const base = withoutCredentials(url).replace(/\/+$/, '')
-  /** What the network does to a request is told from what is wrong with the request itself: fetch has TypeErrors for both. */
+  /** A TypeError after the request was built is a network error; fetch throws TypeErrors for both. */
   const reading = <T>(answer: Promise<T>): Promise<T> =>
     answer.catch((error: unknown) => {
       throw error instanceof TypeError
@@ -72,7 +120,7 @@ function createSend({ url, token = tokenIn(url), fetch: send = fetch }: HttpOpti
   return async (method: string, path: string, { body, headers = {}, signal }: CallOptions) => {
     const bearer = typeof token === 'function' ? await token() : token
     const target = new URL(`${base}${path}`, globalThis.location?.href)
-    // `localhost:8001` is an address of the scheme localhost: no try of it would ever be answered.
+    // `localhost:8001` is a URL of the scheme localhost, which no retry would reach.
     if (!/^https?:$/.test(target.protocol)) throw new TypeError(`${base} must begin with http:// or https://`)
     const bytes = body instanceof Blob
     const request: RequestInit = {
@@ -89,7 +137,7 @@ function createSend({ url, token = tokenIn(url), fetch: send = fetch }: HttpOpti
   }
 }
 
-/** Undefined when it is not JSON. */
+/** Undefined if the text is not JSON. */
 function parse(text: string): unknown {
   try {
     return text === '' ? null : (JSON.parse(text) as unknown)

@@ -1,12 +1,26 @@
-import { type BackoffShape, IchidoError, type JobShape, type Page, type SubmitRequest } from '../protocol/index.ts'
-import { Artifacts } from './artifacts.ts'
+import {
+  type ArtifactShape,
+  type BackoffShape,
+  IchidoError,
+  type JobShape,
+  type NewReservationShape,
+  type Page,
+  type ReservationShape,
+  type SubmitRequest,
+} from '../protocol/index.ts'
+import { inLibraryWords, worded } from './errors.ts'
 import { Job } from './job.ts'
-import { requireJson } from './json-value.ts'
-import { type Backoff, checkPayload, type Kind, toKind } from './kind.ts'
-import { Reservations } from './reservations.ts'
-import type { JobEvent, JobListFilter, Transport, WatchOptions } from './transport.ts'
-import { inLibraryWords, worded } from './wording.ts'
+import { type Backoff, checkPayload, type Kind, requireJson, toKind } from './kind.ts'
+import type {
+  JobEvent,
+  JobListFilter,
+  ReservationListFilter,
+  Transport,
+  UploadOptions,
+  WatchOptions,
+} from './transport.ts'
 
+/** The options of `submit`. */
 export interface SubmitOptions {
   /**
    * Identifies the submission: a second submission with the same key gets the same job. Over HTTP, a submission without a key
@@ -21,6 +35,7 @@ export interface SubmitOptions {
    * default is `local`. Over HTTP the token determines the owner.
    */
   user?: string
+  /** The highest priority goes first; overrides the kind. */
   priority?: number
   /** How many runs of this job may start and fail; overrides the kind. */
   maxAttempts?: number
@@ -28,50 +43,85 @@ export interface SubmitOptions {
   timeoutSeconds?: number
   /** The backoff of this job; members that are left out keep the kind's values. */
   backoff?: Backoff
+  /** The job starts no earlier than this instant. */
   runAt?: Date
+  /** The job starts no earlier than this long after its submission. */
   delaySeconds?: number
+  /** Names and values by which jobs can be listed. */
   labels?: Record<string, string>
+  /** Counts against the owner's cost limit until the run reports its cost. */
   estimatedCost?: number
+  /** A reservation whose slot the job takes. */
   reservationId?: string
+  /** How long the server remembers the key; default 24. */
   keyTtlHours?: number
+  /** The W3C trace context; handlers get it as `job.traceparent`. */
   traceparent?: string
   /** Files that the job waits for; send them with `artifacts.upload`. */
   artifacts?: readonly { name: string; sha256?: string; sizeBytes?: number }[]
   /** The job is canceled when no part of an artifact arrives for this long; default 300. */
   uploadTtlSeconds?: number
+  /** Aborts the call; the job may have been created. */
   signal?: AbortSignal
 }
 
+/** The options of `trigger`. */
 export interface TriggerOptions {
-  /** Identifies what happened. Without it, each call is a new trigger; retries of that call are not. */
+  /** Identifies the event; the same key is the same trigger. Default: a generated key for the retries of this call. */
   dedupeKey?: string
+  /** Aborts the call; the trigger may have been recorded. */
   signal?: AbortSignal
 }
 
 /** A trigger that the server has recorded. */
 export interface RecordedTrigger {
+  /** The id of the trigger; a repeat has the id of the first. */
   id: string
   /** True if the dedupe key was known; nothing was recorded. */
   duplicate: boolean
+  /** When the trigger was recorded. */
   createdAt: Date
 }
 
 /** One of the jobs that are submitted together, with a payload of its kind. */
 export interface BatchItem<K extends Kind | string = Kind | string>
   extends Omit<SubmitOptions, 'tx' | 'user' | 'signal'> {
+  /** A kind or its name. */
   kind: K
+  /** The payload of the job. */
   payload: K extends Kind<infer PayloadIn, unknown, unknown, unknown> ? PayloadIn : unknown
 }
 
-/** What became of a job that was submitted along with others. */
+/** The outcome of one job of a batch. */
 type BatchOutcome<K extends Kind | string> = PromiseSettledResult<
   Job<K extends Kind<unknown, unknown, infer Result, unknown> ? Result : unknown>
 >
 
+const BATCH_OPTIONS: Record<keyof Omit<BatchItem, 'kind' | 'payload'>, true> = {
+  key: true,
+  priority: true,
+  maxAttempts: true,
+  timeoutSeconds: true,
+  backoff: true,
+  runAt: true,
+  delaySeconds: true,
+  labels: true,
+  estimatedCost: true,
+  reservationId: true,
+  keyTtlHours: true,
+  traceparent: true,
+  artifacts: true,
+  uploadTtlSeconds: true,
+}
+const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = { ...BATCH_OPTIONS, tx: true, user: true, signal: true }
+const TRIGGER_OPTIONS: Record<keyof TriggerOptions, true> = { dedupeKey: true, signal: true }
+
 /** Submits jobs and follows them, over any transport. */
 export class Client {
   readonly #transport: Transport
+  /** Slots of the quota that are held before their jobs exist. */
   readonly reservations: Reservations
+  /** Files that jobs need or make. */
   readonly artifacts: Artifacts
 
   constructor(transport: Transport) {
@@ -80,6 +130,13 @@ export class Client {
     this.artifacts = new Artifacts(transport)
   }
 
+  /**
+   * Submits a job. A second submission with the same `key` gets the same job.
+   *
+   * @example
+   * const job = await client.submit('resize', { url: 'https://example.com/a.png' }, { key: 'thumb-1' })
+   * console.log(job.replayed, await job.result())
+   */
   async submit<PayloadIn, PayloadOut, Result, ResultIn>(
     kind: Kind<PayloadIn, PayloadOut, Result, ResultIn> | string,
     payload: NoInfer<PayloadIn>,
@@ -116,8 +173,8 @@ export class Client {
   }
 
   /**
-   * Says that something happened: the leader makes a job from each definition whose `on` has this topic. A second call with the
-   * same `dedupeKey` makes nothing more.
+   * Records that something happened: each definition whose `on` has this topic makes a job. A second call with the same
+   * `dedupeKey` makes no more jobs.
    *
    * @example
    * await ichido.trigger('order.paid', { orderId, total }, { dedupeKey: `paid-${orderId}` })
@@ -130,23 +187,85 @@ export class Client {
     return { id, duplicate, createdAt: new Date(created_at) }
   }
 
-  /** A handle for a job whose id you know. */
+  /** Returns a handle for a job whose id you know. */
   job<Result = unknown>(id: string, kind?: Kind<unknown, unknown, Result, unknown>): Job<Result> {
     return new Job<Result>(this.#transport, id, { kind })
   }
 
-  /** The same as `job(id).watch()`. */
+  /** Yields the events of a job, like `job(id).watch()`. */
   watch(jobId: string, options: WatchOptions = {}): AsyncGenerator<JobEvent> {
     return this.#transport.watch(jobId, options)
   }
 
-  /** Newest first. */
+  /** Lists jobs, newest first. */
   list(filter: JobListFilter = {}, { signal }: { signal?: AbortSignal } = {}): Promise<Page<JobShape>> {
     return this.#transport.list(filter, signal)
   }
 }
 
-/** Of a batch: what its schema refuses is not sent. */
+/** Slots of the quota that are held before their jobs exist. */
+export class Reservations {
+  readonly #transport: Transport
+
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /** Holds a slot, for 300 s by default; rejects with `QuotaExceeded` if none is free. */
+  reserve({ ttlSeconds, signal }: { ttlSeconds?: number; signal?: AbortSignal } = {}): Promise<NewReservationShape> {
+    return worded(this.#transport.reserve(ttlSeconds, signal))
+  }
+
+  /** Gives the slot to a job that exists. A submission with `reservationId` does this by itself. */
+  consume(reservationId: string, jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReservationShape> {
+    return worded(this.#transport.consume(reservationId, jobId, signal))
+  }
+
+  /** Gives the slot back. */
+  release(reservationId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReservationShape> {
+    return this.#transport.release(reservationId, signal)
+  }
+
+  /** Lists reservations, newest first. */
+  list(filter: ReservationListFilter = {}, { signal }: { signal?: AbortSignal } = {}): Promise<Page<ReservationShape>> {
+    return this.#transport.reservations(filter, signal)
+  }
+}
+
+/** Files that jobs need or make. */
+export class Artifacts {
+  readonly #transport: Transport
+
+  constructor(transport: Transport) {
+    this.#transport = transport
+  }
+
+  /**
+   * Sends a file in parts, and continues an interrupted upload. A `File` of a page, or in Node `await openAsBlob(path)`, is
+   * read while it is sent.
+   *
+   * @example
+   * const job = await client.submit('train', null, { artifacts: [{ name: 'data.tar' }] })
+   * const onProgress = ({ sentBytes, totalBytes }) => console.log(sentBytes / totalBytes)
+   * await client.artifacts.upload(await openAsBlob('data.tar'), { name: 'data.tar', jobId: job.id, onProgress })
+   */
+  upload(bytes: Blob | Uint8Array, options: UploadOptions): Promise<ArtifactShape> {
+    const blob = bytes instanceof Blob ? bytes : new Blob([new Uint8Array(bytes)])
+    return worded(this.#transport.upload(blob, options))
+  }
+
+  /** Lists the files that a job waits for, was given and has made. */
+  list(jobId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ArtifactShape[]> {
+    return this.#transport.artifacts(jobId, signal)
+  }
+
+  /** Streams the bytes of a file. */
+  download(artifactId: string, { signal }: { signal?: AbortSignal } = {}): Promise<ReadableStream<Uint8Array>> {
+    return this.#transport.download(artifactId, signal)
+  }
+}
+
+/** Checks one job of a batch; a refused job is not sent. */
 async function toChecked({
   kind: given,
   payload,
@@ -158,30 +277,11 @@ async function toChecked({
   return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
 }
 
-const BATCH_OPTIONS: Record<keyof Omit<BatchItem, 'kind' | 'payload'>, true> = {
-  key: true,
-  priority: true,
-  maxAttempts: true,
-  timeoutSeconds: true,
-  backoff: true,
-  runAt: true,
-  delaySeconds: true,
-  labels: true,
-  estimatedCost: true,
-  reservationId: true,
-  keyTtlHours: true,
-  traceparent: true,
-  artifacts: true,
-  uploadTtlSeconds: true,
-}
-const SUBMIT_OPTIONS: Record<keyof SubmitOptions, true> = { ...BATCH_OPTIONS, tx: true, user: true, signal: true }
-const TRIGGER_OPTIONS: Record<keyof TriggerOptions, true> = { dedupeKey: true, signal: true }
-
-/** Where types were not checked, another library's `jobId` would pass for a key, and its `delay` for a delay. */
-function checkOptions(what: string, options: object, known: object): void {
+/** For callers without type checks, who may pass another library's `jobId` or `delay`. */
+function checkOptions(call: string, options: object, known: object): void {
   for (const name in options) {
     if (Object.hasOwn(known, name)) continue
-    throw new TypeError(`${name} is not an option of a ${what}; the options are ${Object.keys(known).join(', ')}`)
+    throw new TypeError(`${name} is not an option of a ${call}; the options are ${Object.keys(known).join(', ')}`)
   }
 }
 
@@ -215,7 +315,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
   })
 }
 
-/** An empty one is not sent. Where types were not checked, another library's `type` or `delay` would go unnoticed. */
+/** Undefined if it is empty. Throws for unknown options, such as another library's `type` or `delay`. */
 function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): BackoffShape | undefined {
   const [name] = Object.keys(unknown)
   if (name !== undefined)
@@ -224,13 +324,13 @@ function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): Ba
   return Object.keys(backoff).length === 0 ? undefined : backoff
 }
 
-/** Also where types were not checked: a text, or a Date of a text that is none. */
+/** Throws for anything but a valid Date, because types may be unchecked. */
 function instant(runAt: Date): string {
   if (runAt instanceof Date && !Number.isNaN(runAt.getTime())) return runAt.toISOString()
   throw new IchidoError('INVALID_PAYLOAD', 'runAt must be a valid Date', { field: 'runAt' })
 }
 
-/** Without the members that are undefined: they would count as sent. */
+/** Removes undefined members, which would count as sent. */
 function compact<T extends object>(value: T): T {
   const sent: Partial<T> = {}
   for (const name in value) if (value[name] !== undefined) sent[name] = value[name]

@@ -8,8 +8,11 @@ export class NoAnswer extends Error {
 /** The answer is not from Ichido but, for example, from a proxy or the login page of a network. */
 export class ForeignAnswer extends Error {
   override readonly name = 'ForeignAnswer'
+  /** The HTTP status of the answer. */
   readonly status: number
+  /** `Should-Retry` of the answer. */
   readonly shouldRetry: boolean | undefined
+  /** `Retry-After` of the answer. */
   readonly retryAfterMs: number | undefined
 
   constructor(status: number, text: string, { shouldRetry, retryAfterMs }: ErrorAdvice = {}) {
@@ -60,6 +63,7 @@ export class Transient extends IchidoError {
 /** All tries failed, or their time is up; `cause` is the error of the last try. */
 export class MaxRetriesExceeded extends Transient {
   override readonly name = 'MaxRetriesExceeded'
+  /** How many tries were made. */
   readonly tries: number
 
   constructor(cause: Error, key: string | undefined, tries: number) {
@@ -76,7 +80,9 @@ export class JobFailed extends Error {
   override readonly name = 'JobFailed'
   /** The code of the failure: from `throw new Fatal(code)`, from a system error, or `TIMEOUT`, `WORKER_LOST` and the like. */
   readonly code: string
+  /** FAILED or TIMED_OUT. */
   readonly state: JobState
+  /** The id of the job. */
   readonly jobId: string
   /** The stored failure, with the traceback of the thrown error. */
   readonly failure: RunErrorShape | null
@@ -94,6 +100,7 @@ export class JobFailed extends Error {
 export class JobCanceled extends Error {
   override readonly name = 'JobCanceled'
   readonly code = 'CANCELED'
+  /** The id of the job. */
   readonly jobId: string
 
   constructor(jobId: string) {
@@ -104,12 +111,12 @@ export class JobCanceled extends Error {
 
 /** Turns the server's answer for a job without a result into `JobFailed` or `JobCanceled`. */
 export function withoutResult(jobId: string, { details }: IchidoError): JobFailed | JobCanceled {
-  // The answer is trusted to have the shape that the API's description gives it.
+  // The server's answers are trusted to match the OpenAPI description.
   const { state, error } = details as { state: JobState; error: RunErrorShape | null }
   return state === 'CANCELED' ? new JobCanceled(jobId) : new JobFailed(jobId, state, error)
 }
 
-/** fetch wraps what went wrong in "fetch failed", and where a name has several addresses only the code tells. */
+/** The message of the innermost cause: fetch wraps every error in "fetch failed", and some errors only have a code. */
 export function innermost(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   if (error.cause !== undefined) return innermost(error.cause)
@@ -117,11 +124,28 @@ export function innermost(error: unknown): string {
   return error.message.includes(code) ? error.message : `${error.message} (${code})`.trim()
 }
 
-/** A refusal as the class that stands for its code. */
+/** Turns an IchidoError into the class for its code. */
 export function refusal(error: unknown): unknown {
   if (!(error instanceof IchidoError) || error.constructor !== IchidoError) return error
   const Refusal = REFUSALS[error.code]
   return Refusal === undefined ? error : new Refusal(error.code, error.message, error.details, error)
+}
+
+/** Renames the fields in a refusal to the library's names: `delay_seconds` becomes `delaySeconds`. */
+export function inLibraryWords(error: unknown): unknown {
+  if (!(error instanceof IchidoError) || error.code !== 'INVALID_PAYLOAD') return error
+  const { field } = error.details
+  if (typeof field !== 'string' || CALLER_FIELDS.test(field)) return error
+  return new IchidoError(error.code, renamed(error.message), { ...error.details, field: renamed(field) }, error)
+}
+
+/** Settles like the call, but with the library's names in a refusal. */
+export async function worded<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call
+  } catch (error) {
+    throw inLibraryWords(error)
+  }
 }
 
 const REFUSALS: Readonly<Record<string, typeof IchidoError>> = {
@@ -129,3 +153,29 @@ const REFUSALS: Readonly<Record<string, typeof IchidoError>> = {
   COST_LIMIT_EXCEEDED: CostLimit,
   IDEMPOTENCY_KEY_REUSED: KeyReused,
 }
+
+/** Wire names and the names of the library's options. */
+const NAMES: Readonly<Record<string, string>> = {
+  idempotency_key: 'key',
+  dedupe_key: 'dedupeKey',
+  run_at: 'runAt',
+  delay_seconds: 'delaySeconds',
+  max_attempts: 'maxAttempts',
+  base_seconds: 'baseSeconds',
+  cap_seconds: 'capSeconds',
+  timeout_seconds: 'timeoutSeconds',
+  lease_ttl_seconds: 'leaseTtlSeconds',
+  continuation_seconds: 'continuationSeconds',
+  seq_scope: 'seqScope',
+  estimated_cost: 'estimatedCost',
+  reservation_id: 'reservationId',
+  key_ttl_hours: 'keyTtlHours',
+  upload_ttl_seconds: 'uploadTtlSeconds',
+  size_bytes: 'sizeBytes',
+  ttl_seconds: 'ttlSeconds',
+  job_id: 'jobId',
+}
+/** The caller chose the names inside these fields. */
+const CALLER_FIELDS = /^(payload|labels|data)\b/
+
+const renamed = (text: string) => text.replace(/\b[a-z]+_[a-z_]+\b/g, (name) => NAMES[name] ?? name)

@@ -1,16 +1,14 @@
 import { type ErrorBody, IchidoError, type SubmitRequest, type SubmitResponse } from '../protocol/index.ts'
 import { platformWorld } from '../world.ts'
-import { createOpen, type HttpOptions } from './call.ts'
-import { query } from './query.ts'
-import { createRequest, type Request } from './request.ts'
+import { createOpen, createRequest, type HttpOptions, query, type Request } from './call.ts'
 import { retrying, typed } from './retry.ts'
 import type { Accepted, Retried, RetryCall, Transport } from './transport.ts'
 import { uploadParts } from './upload.ts'
 import { watchEvents } from './watch.ts'
 
 /**
- * Connects to a control plane over HTTP. It retries failed calls if that is safe. A submission without a key gets one, so that
- * a retry is safe.
+ * Connects to a control plane over HTTP. It retries failed calls if that is safe. A submission without a key gets a generated
+ * one, so that a retry is safe.
  *
  * @example
  * const client = new Client(httpTransport({ url: 'http://127.0.0.1:8001', token }))
@@ -22,7 +20,7 @@ export function httpTransport(options: HttpOptions): Transport {
   const open = createOpen(options)
   const world = { ...platformWorld, ...options.world }
   const newKey = () => `client-${world.uuid()}`
-  /** The answer is trusted to have the shape that the API's description gives it. */
+  /** The server's answers are trusted to match the OpenAPI description. */
   const get = async (path: string, signal?: AbortSignal) => (await request('GET', path, { signal })).body as never
   const post = async (path: string, body?: unknown, signal?: AbortSignal) =>
     (await request('POST', path, { body, signal })).body as never
@@ -32,7 +30,7 @@ export function httpTransport(options: HttpOptions): Transport {
       if (user !== undefined)
         throw new TypeError('user works in process only; over HTTP the token determines the owner')
       const key = given ?? job.idempotency_key ?? newKey()
-      // In the body, where every key can be written: a header takes no quote at its beginning, and ASCII only.
+      // In the body, which can hold every key: a header allows only ASCII, and no leading quote.
       const { body, response } = await request('POST', '/v1/jobs', {
         body: { ...job, idempotency_key: key },
         key,
@@ -53,7 +51,7 @@ export function httpTransport(options: HttpOptions): Transport {
     watch: (jobId, watchOptions) => watchEvents(open, world, `${pathOf('jobs', jobId)}/events`, watchOptions),
     trigger: ({ topic, data = null }, { dedupeKey = newKey(), signal }) =>
       post('/v1/triggers', { topic, dedupe_key: dedupeKey, data }, signal),
-    // Under an id of our own, made once: asked for again, it holds one slot.
+    // With a generated id, so that a retry holds one slot.
     reserve: (ttlSeconds, signal) =>
       post('/v1/reservations', { ttl_seconds: ttlSeconds, reservation_id: world.uuid() }, signal),
     consume: (id, jobId, signal) => post(`${pathOf('reservations', id)}/consume`, { job_id: jobId }, signal),
@@ -71,7 +69,7 @@ export function httpTransport(options: HttpOptions): Transport {
   }
 }
 
-/** With a payload it is a submission, which a key makes safe. Without one nothing tells a repeat from a second wish. */
+/** With a payload it is a submission, and a key makes it safe to repeat. Without one it is sent only once. */
 async function retryJob(request: Request, path: string, call: RetryCall, newKey: () => string): Promise<Retried> {
   const { payload, key = newKey(), signal } = call
   if (!('payload' in call)) {
@@ -82,7 +80,7 @@ async function retryJob(request: Request, path: string, call: RetryCall, newKey:
   return { job: body as never, replayed: isReplay(response) }
 }
 
-/** As a string of RFC 8941: bare, a key that begins with a quote would be read as another one. */
+/** A string of RFC 8941, because a bare key that begins with a quote would be parsed differently. */
 function quoted(key: string): string {
   if (typeof key === 'string' && /^[\x21-\x7e]{1,256}$/.test(key)) return `"${key.replace(/["\\]/g, '\\$&')}"`
   const message = 'key must be a string of 1 to 256 visible ASCII characters'

@@ -1,6 +1,13 @@
-export { Artifacts } from './artifacts.ts'
 export { type Call, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
-export { type BatchItem, Client, type RecordedTrigger, type SubmitOptions, type TriggerOptions } from './client.ts'
+export {
+  Artifacts,
+  type BatchItem,
+  Client,
+  type RecordedTrigger,
+  Reservations,
+  type SubmitOptions,
+  type TriggerOptions,
+} from './client.ts'
 export {
   CostLimit,
   ForeignAnswer,
@@ -25,7 +32,6 @@ export {
   type ResultOf,
   type Schema,
 } from './kind.ts'
-export { Reservations } from './reservations.ts'
 export { mayRetry, type Retry, type RetryOptions, retryDelayMs, typed } from './retry.ts'
 export type {
   Accepted,

@@ -1,14 +1,14 @@
 import { IchidoError, type JobDetail, type JobState } from '../protocol/index.ts'
-import { withoutResult } from './errors.ts'
+import { withoutResult, worded } from './errors.ts'
 import { checkPayload, checkValue, type Kind } from './kind.ts'
 import type { Accepted, JobEvent, Transport, WatchOptions } from './transport.ts'
-import { worded } from './wording.ts'
 
-/** Long enough that waiting costs next to nothing, short enough for proxies that cut idle connections. */
+/** Long enough to be cheap, short enough for proxies that cut idle connections. */
 const WAIT_MS = 20_000
 
 /** A handle for a submitted job. */
 export class Job<Result = unknown> {
+  /** The id of the job. */
   readonly id: string
   /** True if the key had already made this job, also by a try whose answer got lost. */
   readonly replayed: boolean
@@ -29,19 +29,23 @@ export class Job<Result = unknown> {
     this.#kind = kind
   }
 
+  /** Makes the handle for an accepted submission. */
   static accepted<Result>(transport: Transport, { response, replayed }: Accepted, kind?: Kind): Job<Result> {
     const { job_id: id, quota_warnings: quota, cost_limit_warning: cost } = response
     return new Job<Result>(transport, id, { replayed, warnings: cost === null ? quota : [...quota, cost], kind })
   }
 
+  /** Reads the job with its runs. */
   get({ signal }: { signal?: AbortSignal } = {}): Promise<JobDetail> {
     return this.#transport.get(this.id, signal)
   }
 
+  /** Reads the state of the job. */
   async state(): Promise<JobState> {
     return (await this.get()).state
   }
 
+  /** Cancels the job; a running job is asked to stop. */
   cancel({ signal }: { signal?: AbortSignal } = {}): Promise<JobDetail> {
     return this.#transport.cancel(this.id, signal)
   }

@@ -1,13 +1,21 @@
 import {
   BACKOFF_LIMITS,
   JOB_LIMITS,
+  JSON_MAX_DEPTH,
   NAME_PATTERN,
   NAME_RULE,
   type NumberLimits,
   type StageShape,
 } from '../protocol/index.ts'
 import { InvalidValue } from './errors.ts'
-import { pathText, requireJson } from './json-value.ts'
+
+/** The maximum length of a path in a message. */
+const PATH_MAX = 300
+const REMEDIES: Readonly<Record<string, string>> = {
+  Map: 'use Object.fromEntries(map)',
+  Set: 'use an array',
+  Promise: 'await it',
+}
 
 /** The needed part of Standard Schema (standardschema.dev), which zod, valibot, arktype and others implement. */
 export interface Schema<Input = unknown, Output = Input> {
@@ -28,23 +36,35 @@ interface SchemaIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
 }
 
-/** The wait before retry n is min(cap, base · 2^n) seconds, less up to the part `jitter` of it at random; the defaults are 10, 300 and 0.1. */
+/** The wait before retry n is min(cap, base · 2^n) seconds, minus a random part. */
 export interface Backoff {
+  /** The wait before the first retry; default 10. */
   baseSeconds?: number
+  /** The longest wait; default 300. */
   capSeconds?: number
+  /** The random part of a wait, from 0 to 1; default 0.1. */
   jitter?: number
 }
 
+/** The options of `defineKind`. */
 export interface KindOptions<P extends Schema | undefined, R extends Schema | undefined> {
+  /** The schema of the payload; it is checked before the submission and before the handler. */
   payload?: P
+  /** The schema of the result; it is checked after the handler and by `job.result()`. */
   result?: R
+  /** The queue of its jobs; default `default`. */
   queue?: string
+  /** The highest priority goes first; default 0. */
   priority?: number
+  /** How many runs of a job may start and fail; default 4. */
   maxAttempts?: number
+  /** The wait before a retry. */
   backoff?: Backoff
+  /** The time limit of one run; default: none. */
   timeoutSeconds?: number
+  /** How long a lease lasts without a heartbeat; default 60. */
   leaseTtlSeconds?: number
-  /** How long the job waits for a worker whose lease expired before another worker gets it. */
+  /** How long the job waits for a worker whose lease expired; default 60. */
   continuationSeconds?: number
   /** A group of kinds for the events of its jobs; default: the kind. */
   domain?: string
@@ -56,8 +76,11 @@ export interface KindOptions<P extends Schema | undefined, R extends Schema | un
 
 /** A kind of work, with the types of its payload and result before and after their schemas transform them. */
 export interface Kind<PayloadIn = unknown, PayloadOut = PayloadIn, Result = unknown, ResultIn = Result> {
+  /** The name of the kind. */
   readonly name: string
+  /** The queue of its jobs. */
   readonly queue: string
+  /** The options of `defineKind`. */
   readonly options: KindOptions<Schema | undefined, Schema | undefined>
   /** Only for the type checker. */
   readonly types?: { payloadIn: PayloadIn; payloadOut: PayloadOut; result: Result; resultIn: ResultIn }
@@ -71,7 +94,12 @@ export type ResultOf<K extends Kind> = NonNullable<K['types']>['result']
 type In<S> = S extends Schema<infer Input, infer _> ? Input : unknown
 type Out<S> = S extends Schema<infer _, infer Output> ? Output : unknown
 
-/** Throws at once if a name or a number is not valid for a job. */
+/**
+ * Defines a kind of job for `submit` and `handle`. Throws if a name or a number is not valid.
+ *
+ * @example
+ * const resize = defineKind('resize', { payload: z.object({ url: z.url() }), maxAttempts: 3 })
+ */
 export function defineKind<P extends Schema | undefined = undefined, R extends Schema | undefined = undefined>(
   name: string,
   options: KindOptions<P, R> = {},
@@ -81,20 +109,20 @@ export function defineKind<P extends Schema | undefined = undefined, R extends S
   return kind
 }
 
-/** Of a name alone nothing is checked here: its jobs are refused in their places. */
+/** A bare name is not checked here; the server checks it. */
 export function toKind(kind: Kind | string): Kind {
   return typeof kind === 'string' ? { name: kind, queue: 'default', options: {} } : kind
 }
 
-/** Also where types were not checked: what is no kind would ask for work in vain, and spoil what others ask for along with it. */
+/** For callers without type checks: an invalid kind would poll in vain, and break the polls of other kinds. */
 export function checkKind(kind: Kind): void {
   if (typeof kind?.name !== 'string' || typeof kind.options !== 'object') {
     throw new TypeError(`A kind must come from defineKind(), but it is ${kind === null ? 'null' : typeof kind}`)
   }
   const { name, queue, options } = kind
   const { domain = name, backoff = {} } = options
-  for (const [what, given] of Object.entries({ name, queue, domain })) {
-    if (typeof given !== 'string' || !NAME_PATTERN.test(given)) throw new TypeError(`${what} ${NAME_RULE}`)
+  for (const [option, given] of Object.entries({ name, queue, domain })) {
+    if (typeof given !== 'string' || !NAME_PATTERN.test(given)) throw new TypeError(`${option} ${NAME_RULE}`)
   }
   checkNumbers(JOB_LIMITS, options, '')
   checkNumbers(BACKOFF_LIMITS, backoff, 'backoff.')
@@ -126,8 +154,96 @@ export async function checkValue(schema: Schema | undefined, value: unknown, wha
   throw new InvalidValue(`${pathText(what, path)}: ${issue?.message ?? 'is not valid'}`)
 }
 
-/** Before it is sent, as it was given: the handler's side applies the schema's transformations. */
+/** Checks a payload before it is sent; the handler's side applies the schema's transformations. */
 export async function checkPayload(kind: Kind | undefined, payload: unknown): Promise<void> {
   await checkValue(kind?.options.payload, payload, 'payload')
   requireJson(payload, 'payload')
+}
+
+/** The path of a member, as code would write it: `result.items[3].when`. */
+export function pathText(what: string, path: readonly PropertyKey[]): string {
+  const text = path.reduce<string>((before, part) => {
+    if (typeof part === 'number' || /^\d+$/.test(String(part))) return `${before}[${String(part)}]`
+    return /^[\p{L}_$][\p{L}\p{N}_$]*$/u.test(String(part))
+      ? `${before}.${String(part)}`
+      : `${before}[${JSON.stringify(String(part))}]`
+  }, what)
+  return text.length > PATH_MAX ? `${text.slice(0, PATH_MAX - 1)}…` : text
+}
+
+/**
+ * Throws an InvalidValue for a value that JSON would silently change: `JSON.stringify` turns a Map into `{}`, NaN and a hole in
+ * an array into null, and leaves functions out. A member that is undefined is allowed, because it is left out. An object with
+ * `toJSON` is replaced by what that returns, so a Date becomes a string.
+ */
+export function requireJson(value: unknown, what: string): void {
+  const path: PropertyKey[] = []
+  const why = findProblem(value, path, [])
+  if (why !== null) throw new InvalidValue(`${pathText(what, path)} ${why}`)
+}
+
+/** Leaves `path` at the place of the problem. */
+function findProblem(given: unknown, path: PropertyKey[], parents: object[]): string | null {
+  const value = asJson(given, path.at(-1))
+  if (typeof value !== 'object' || value === null) return primitiveProblem(value)
+  const why = objectProblem(value, parents)
+  if (why !== null) return why
+  parents.push(value)
+  // `entries()` includes holes.
+  const members: Iterable<[PropertyKey, unknown]> = Array.isArray(value) ? value.entries() : Object.entries(value)
+  for (const [name, member] of members) {
+    path.push(name)
+    const problem = member === undefined ? undefinedProblem(value) : findProblem(member, path, parents)
+    if (problem !== null) return problem
+    path.pop()
+  }
+  parents.pop()
+  return null
+}
+
+function undefinedProblem(parent: object): string | null {
+  return Array.isArray(parent) ? 'is undefined, which an array in JSON cannot hold: use null' : null
+}
+
+/** Applies `toJSON` like `JSON.stringify`. An invalid Date stays, because it would become null. */
+function asJson(value: unknown, name: PropertyKey | undefined): unknown {
+  if (value === null || value === undefined) return value
+  if (value instanceof Date && Number.isNaN(value.getTime())) return value
+  const { toJSON } = value as { toJSON?: unknown }
+  return typeof toJSON === 'function' ? toJSON.call(value, String(name ?? '')) : value
+}
+
+function primitiveProblem(value: unknown): string | null {
+  switch (typeof value) {
+    case 'bigint':
+      return 'is a BigInt, which JSON cannot hold: use a string'
+    case 'function':
+      return 'is a function, which JSON cannot hold'
+    case 'symbol':
+      return 'is a symbol, which JSON cannot hold'
+    case 'number':
+      return Number.isFinite(value) ? null : `is ${value}, which JSON cannot hold: use null or a string`
+    default:
+      return null
+  }
+}
+
+function objectProblem(value: object, parents: readonly object[]): string | null {
+  if (parents.includes(value)) return 'is circular, which JSON cannot hold'
+  if (parents.length === JSON_MAX_DEPTH) return `is nested more than ${JSON_MAX_DEPTH} levels deep`
+  if (value instanceof Date) return 'is an invalid Date'
+  if (Array.isArray(value) || isPlain(value)) return null
+  const name = nameOf(value)
+  return `is a ${name}, which JSON cannot hold: ${REMEDIES[name] ?? 'use a plain object or a toJSON()'}`
+}
+
+/** Also true for objects of another realm, and without a prototype. */
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
+}
+
+function nameOf(value: object): string {
+  const { name } = value.constructor ?? {}
+  return typeof name === 'string' && name !== '' ? name : 'class instance'
 }

@@ -13,6 +13,7 @@ export interface RetryOptions {
   onRetry?: ((retry: Retry) => void) | undefined
 }
 
+/** A retry that is about to be made. */
 export interface Retry {
   /** The error of the last try. */
   error: unknown
@@ -29,7 +30,15 @@ export const TIMEOUT_MS = 120_000
 export const UPLOAD_TIMEOUT_MS = 300_000
 const TOTAL_MS = 600_000
 
-/** Refuses numbers that no call could keep to. */
+/** The delays of S3: 1 s, 2 s, 4 s … ± 10 %, with a cap. */
+const FIRST_DELAY_MS = 1_000
+const DELAY_MAX_MS = 60_000
+const JITTER = 0.1
+
+/** Never retried, even with `Should-Retry`: the same request would be refused again. */
+const NEVER = [400, 401, 403, 404, 409]
+
+/** Throws for invalid numbers. */
 export function checkRetry({ tries = TRIES, ...times }: RetryOptions): void {
   if (!(Number.isInteger(tries) && tries >= 1)) throw new RangeError('retry.tries must be a whole number from 1')
   for (const name of ['timeoutMs', 'totalMs'] as const) {
@@ -37,14 +46,6 @@ export function checkRetry({ tries = TRIES, ...times }: RetryOptions): void {
     if (ms !== undefined && !(ms > 0)) throw new RangeError(`retry.${name} must be a number of ms above 0`)
   }
 }
-
-/** S3's delays: 1 s, 2 s, 4 s … ± 10 %. Beyond the cap, waiting longer helps nobody. */
-const FIRST_DELAY_MS = 1_000
-const DELAY_MAX_MS = 60_000
-const JITTER = 0.1
-
-/** Whatever an answer says: the same request would meet the same refusal. */
-const NEVER = [400, 401, 403, 404, 409]
 
 /**
  * Whether the same call may succeed later: after a connection error, 5xx, 408 and 429, and after a 409 that says that the first
@@ -64,18 +65,18 @@ export function mayRetry(error: unknown): error is Error {
 export function retryDelayMs(tries: number, error: unknown, random: () => number): number {
   const backoffMs = Math.min(DELAY_MAX_MS, FIRST_DELAY_MS * 2 ** (tries - 1))
   const askedMs = askedMsOf(error)
-  // Those who were all asked to wait for the same time do not come back at the same moment.
+  // Jitter also for Retry-After, so that the callers do not return at the same moment.
   const delayMs =
     askedMs > backoffMs ? askedMs * (1 + JITTER * random()) : backoffMs * (1 - JITTER + 2 * JITTER * random())
   return Math.round(delayMs)
 }
 
-/** How long the answer asks to wait; 0 when it does not say. */
+/** The `Retry-After` of the answer; 0 if it has none. */
 export function askedMsOf(error: unknown): number {
   return error instanceof Error && 'retryAfterMs' in error ? Number(error.retryAfterMs ?? 0) : 0
 }
 
-/** `Retry-After` in seconds or as a date, which is held against the answer's own `Date` where it has one. */
+/** `Retry-After` in seconds, or as a date, which is compared with the answer's own `Date` if it has one. */
 export function retryAfterMs(headers: Headers, nowMs: number): number | undefined {
   const text = headers.get('retry-after')?.trim()
   if (text === undefined || text === '') return undefined
@@ -93,7 +94,7 @@ export function typed(error: unknown, key?: string, tries = 1): unknown {
   return tries === 1 ? new Transient(error, key) : new MaxRetriesExceeded(error, key, tries)
 }
 
-/** Makes a call until it goes through or is not to be made again. */
+/** Repeats a call until it succeeds or must not be retried. */
 export async function retrying<T>(
   world: ClientWorld,
   options: RetryOptions & { key?: string | undefined; signal?: AbortSignal | undefined },
@@ -117,7 +118,7 @@ export async function retrying<T>(
   }
 }
 
-/** One try, which the signal that it is given tells when it has taken too long. */
+/** Makes one try; its signal aborts after `ms`. */
 export async function within<T>(
   world: Pick<ClientWorld, 'after'>,
   ms: number,

@@ -39,12 +39,15 @@ export interface Transport {
   download(artifactId: string, signal?: AbortSignal): Promise<ReadableStream<Uint8Array>>
 }
 
+/** An accepted submission. */
 export interface Accepted {
+  /** The server's answer. */
   response: SubmitResponse
   /** True if the key had already made this job, also by a try of this call whose answer got lost. */
   replayed: boolean
 }
 
+/** The options of a submission that are not part of its request. */
 export interface SubmitCall {
   key?: string | undefined
   /** The caller's own transaction; in process only, on PostgreSQL. */
@@ -54,12 +57,14 @@ export interface SubmitCall {
   signal?: AbortSignal | undefined
 }
 
+/** The options of a trigger that are not part of its request. */
 export interface TriggerCall {
   /** Default: a generated key for the retries of this call. */
   dedupeKey?: string | undefined
   signal?: AbortSignal | undefined
 }
 
+/** The options of a retry. */
 export interface RetryCall {
   /** With it, a new job is submitted in place of the old one; `null` is a payload, too. */
   payload?: unknown
@@ -68,29 +73,43 @@ export interface RetryCall {
   signal?: AbortSignal | undefined
 }
 
+/** The job that continues after a retry. */
 export interface Retried {
   job: JobDetail
   replayed: boolean
 }
 
+/** The filter of `client.list`. */
 export interface JobListFilter {
   /** One state, or several separated by commas. */
   state?: JobState | `${JobState},${string}`
+  /** Only jobs of this queue. */
   queue?: string
+  /** Only jobs of this kind. */
   kind?: string
+  /** Only jobs with this label, as `name:value`. */
   label?: string
+  /** Only the job that was submitted with this key. */
   key?: string
+  /** The size of the page; default 50. */
   limit?: number
+  /** The `next_cursor` of the page before. */
   cursor?: string
 }
 
+/** The filter of `client.reservations.list`. */
 export interface ReservationListFilter {
+  /** Only reservations of this user. */
   user_id?: string
+  /** True: only reservations that hold a slot now. */
   active?: boolean
+  /** The size of the page; default 50. */
   limit?: number
+  /** The `next_cursor` of the page before. */
   cursor?: string
 }
 
+/** The options of `client.artifacts.upload`. */
 export interface UploadOptions {
   /** A plain file name. */
   name: string
@@ -100,22 +119,28 @@ export interface UploadOptions {
   sha256?: string | undefined
   /** Called as bytes are stored; the count goes back if the server has lost some. */
   onProgress?: ((progress: UploadProgress) => void) | undefined
+  /** Aborts the upload. */
   signal?: AbortSignal | undefined
 }
 
+/** The progress of an upload. */
 export interface UploadProgress {
+  /** How many bytes the server has stored. */
   sentBytes: number
+  /** The size of the file. */
   totalBytes: number
 }
 
 /** A fact about the progress of a job. */
 export type JobEvent = EventShape
 
+/** The options of `job.watch`. */
 export interface WatchOptions {
   /** The cursor of the last event that you have seen. */
   after?: number | undefined
   /** Instead of `after`: the seq of the last event that you have seen. */
   lastSeq?: number | undefined
+  /** Aborts the watch. */
   signal?: AbortSignal | undefined
   /** Called if the next events are no longer kept, with the current state of the job; the watch continues from there. */
   onReset?: ((state: JobStateShape) => void) | undefined

@@ -6,16 +6,13 @@ import { ForeignAnswer } from './errors.ts'
 import { mayRetry } from './retry.ts'
 import type { JobEvent, WatchOptions } from './transport.ts'
 
-/** Three heartbeats of the server: a connection that says nothing for so long is broken. */
+/** Three heartbeats of the server; a silent connection is broken. */
 const SILENCE_MS = 45_000
-/** Between tries that fail, doubled each time. */
+/** The pause between failed tries, doubled each time. */
 const BACKOFF_MS = { first: 300, max: 10_000 }
 const RETRY_MS = 1_000
 
-/**
- * The events of a job from their stream, through restarts of the server and broken connections: it goes on after the last
- * cursor that it saw.
- */
+/** Yields the events of a job. After a broken connection it continues after the last cursor. */
 export async function* watchEvents(
   open: Open,
   timers: Timers,
@@ -45,7 +42,7 @@ export async function* watchEvents(
         }
       }
     } catch (error) {
-      // What the caller's own code threw is not for us to try again.
+      // Errors of the caller's own code are not retried.
       if (!(error instanceof Broken)) throw error
       if (signal?.aborted || !mayPass(error.cause)) throw error.cause
       failures++
@@ -56,7 +53,7 @@ export async function* watchEvents(
   }
 }
 
-/** The connection, or what was said on it. */
+/** The connection broke, or the server reported a problem on it. */
 class Broken extends Error {
   constructor(cause: unknown) {
     super('The stream broke', { cause })
@@ -70,7 +67,7 @@ type Message =
   | { event: 'problem'; data: ErrorBody }
   | { event: 'retry'; data: number }
 
-/** What comes by one connection. The answer is trusted to have the shape that the API's description gives it. */
+/** Reads one connection. The server's answers are trusted to match the OpenAPI description. */
 async function* messagesOf(
   open: Open,
   timers: Timers,
@@ -79,23 +76,23 @@ async function* messagesOf(
 ): AsyncGenerator<Message> {
   const silent = new AbortController()
   const either = signal === undefined ? silent.signal : AbortSignal.any([signal, silent.signal])
-  const heard = async <T>(word: Promise<T>): Promise<T> => {
+  const unlessSilent = async <T>(reading: Promise<T>): Promise<T> => {
     const callOff = timers.after(SILENCE_MS, () =>
       silent.abort(new Error(`The stream was silent for ${SILENCE_MS} ms`)),
     )
     try {
-      return await word
+      return await reading
     } catch (error) {
       throw new Broken(error)
     } finally {
       callOff()
     }
   }
-  const response = await heard(open(path, { headers: { accept: 'text/event-stream' }, signal: either }))
+  const response = await unlessSilent(open(path, { headers: { accept: 'text/event-stream' }, signal: either }))
   if (response.body === null) return yield { event: 'end', data: null }
-  // A page of a proxy, say, has no events, and never will.
+  // For example the page of a proxy, which never has events.
   if (!response.headers.get('content-type')?.startsWith('text/event-stream')) {
-    throw new Broken(new ForeignAnswer(response.status, await heard(response.text())))
+    throw new Broken(new ForeignAnswer(response.status, await unlessSilent(response.text())))
   }
   const found: Message[] = []
   const parser = createParser({
@@ -106,7 +103,7 @@ async function* messagesOf(
   const decoder = new TextDecoder()
   try {
     for (;;) {
-      const { done, value } = await heard(reader.read())
+      const { done, value } = await unlessSilent(reader.read())
       if (done) return
       parser.feed(decoder.decode(value, { stream: true }))
       yield* found.splice(0)
@@ -120,7 +117,7 @@ function problemOf({ error: { code, message, details } }: ErrorBody): IchidoErro
   return new IchidoError(code, message, details)
 }
 
-/** Nobody answers, or not now. */
+/** Whether the error is temporary. */
 function mayPass(error: unknown): boolean {
   return !(error instanceof IchidoError || error instanceof ForeignAnswer) || mayRetry(error)
 }

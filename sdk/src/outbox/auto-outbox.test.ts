@@ -2,10 +2,10 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { FakeWorld } from '../../../scripts/testing/fake-world.ts'
 import { NoAnswer } from '../client/errors.ts'
 import { AutoOutbox } from './auto-outbox.ts'
+import { turns } from './browser.ts'
 import type { OutboxLock } from './ports.ts'
 import { answered, FakeNetwork } from './testing/given.ts'
 import { MemoryDisk } from './testing/memory-store.ts'
-import { turns } from './turns.ts'
 
 let disk: MemoryDisk
 let network: FakeNetwork

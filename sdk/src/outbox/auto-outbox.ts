@@ -1,8 +1,9 @@
 import { retryDelayMs } from '../client/retry.ts'
 import type { OutboxItem } from './item.ts'
 import { Outbox, type OutboxOptions } from './outbox.ts'
-import { DELAY_MAX_MS } from './verdict.ts'
+import { DELAY_MAX_MS } from './pass.ts'
 
+/** The options of an `AutoOutbox`. */
 export interface AutoOutboxOptions<Body, Answer> extends OutboxOptions<Body, Answer> {
   /** Called if an automatic flush failed, for example because the store does not work. The flush is tried again. */
   onTrouble?: ((error: unknown) => void) | undefined
@@ -18,7 +19,7 @@ export class AutoOutbox<Body = unknown, Answer = unknown> extends Outbox<Body, A
   #flushing = false
   #wanted = false
   #closed = false
-  /** How many flushes in a row left something behind that could have been sent. */
+  /** The number of flushes in a row that left due items behind. */
   #inVain = 0
   #callOff = () => {}
 
@@ -26,24 +27,27 @@ export class AutoOutbox<Body = unknown, Answer = unknown> extends Outbox<Body, A
     super(options)
     this.#options = options
     const { network, tabs } = options
-    // What another tab leaves behind when it is closed; not at once, or the two would wake each other without end.
+    // Sends the items that a closed tab left. It waits first, because two tabs would otherwise wake each other endlessly.
     const onTold = tabs?.onTold(() => this.#flushing || this.#flushIn(this.#pauseMs()))
     this.#unsubscribe = [network.onOnline(() => this.#flushNow()), onTold ?? (() => {})]
     this.#flushNow()
   }
 
+  /** Stores an item and sends it. */
   override async put(body: Body, options: { key?: string } = {}): Promise<OutboxItem<Body, Answer>> {
     const item = await super.put(body, options)
     this.#flushNow()
     return item
   }
 
+  /** Gives a failed item new attempts and sends it. */
   override async retry(id: string): Promise<OutboxItem<Body, Answer>> {
     const item = await super.retry(id)
     this.#flushNow()
     return item
   }
 
+  /** Stops the flushes and closes the outbox. */
   override async close(): Promise<void> {
     this.#closed = true
     this.#callOff()
@@ -84,7 +88,7 @@ export class AutoOutbox<Body = unknown, Answer = unknown> extends Outbox<Body, A
     }
     const left = dueAtMs.some((atMs) => atMs <= nowMs)
     this.#inVain = left ? this.#inVain + 1 : 0
-    // Later than any delay only because the clock was set back.
+    // A due time beyond every delay means that the clock was set back.
     const nextMs = Math.min(DELAY_MAX_MS, Math.min(...dueAtMs) - nowMs)
     this.#flushIn(left ? this.#pauseMs() : nextMs)
   }

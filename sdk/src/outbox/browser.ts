@@ -3,8 +3,8 @@ import { AutoOutbox, type AutoOutboxOptions } from './auto-outbox.ts'
 import { indexedDbStore } from './indexed-db.ts'
 import type { Outbox } from './outbox.ts'
 import type { Network, OutboxLock, Tabs } from './ports.ts'
-import { turns } from './turns.ts'
 
+/** The options of `openOutbox`. */
 export interface OpenOutboxOptions<Body, Answer>
   extends Pick<AutoOutboxOptions<Body, Answer>, 'send' | 'attemptsMax' | 'onTrouble'> {
   /** The name of the outbox; pages of a site with the same name share it. Use one for each person who uses the browser. */
@@ -12,9 +12,9 @@ export interface OpenOutboxOptions<Body, Answer>
 }
 
 /**
- * The outbox of a web page, stored in IndexedDB. It flushes by itself, from one tab at a time.
+ * Opens the outbox of a web page, stored in IndexedDB. It flushes by itself, from one tab at a time.
  *
- * ```ts
+ * @example
  * const outbox = await openOutbox({
  *   name: 'bookmarks',
  *   send: ({ key, body }, signal) =>
@@ -27,7 +27,6 @@ export interface OpenOutboxOptions<Body, Answer>
  * })
  * outbox.onChange(async () => render(await outbox.list()))
  * await outbox.put({ url: 'https://example.com/' })
- * ```
  */
 export async function openOutbox<Body = unknown, Answer = unknown>({
   name,
@@ -66,6 +65,7 @@ export const browserNetwork: Network = {
   },
 }
 
+/** Connects the tabs that show the same outbox, by a BroadcastChannel. */
 export function openTabs(name: string): Tabs {
   const channel = new BroadcastChannel(name)
   let closed = false
@@ -80,5 +80,18 @@ export function openTabs(name: string): Tabs {
       closed = true
       channel.close()
     },
+  }
+}
+
+/** A lock inside one page. */
+export function turns(): OutboxLock {
+  let last: Promise<unknown> = Promise.resolve()
+  return (work, signal) => {
+    const turn = last.then(() => {
+      signal.throwIfAborted()
+      return work()
+    })
+    last = turn.catch(() => {})
+    return turn
   }
 }

@@ -1,14 +1,21 @@
 import { type DBSchema, type IDBPDatabase, type IDBPObjectStore, openDB } from 'idb'
-import { OutboxFull, OutboxTooNew, OutboxUnavailable } from './errors.ts'
-import { ITEMS_MAX, type ItemProgress, type OutboxStore, type StoredItem } from './ports.ts'
-import { parseItem, progressed } from './stored-item.ts'
+import {
+  type ItemProgress,
+  OutboxFull,
+  OutboxTooNew,
+  OutboxUnavailable,
+  parseItem,
+  progressed,
+  type StoredItem,
+} from './item.ts'
+import { ITEMS_MAX, type OutboxStore } from './ports.ts'
 
 const VERSION = 1
 
 interface Tables extends DBSchema {
-  /** Under the number that each got when it was added. */
+  /** The key is the number that the item got when it was added. */
   items: { key: number; value: StoredItem; indexes: { id: string; key: string } }
-  /** What was found among the items and is none. */
+  /** Rows that are not valid items. */
   damaged: { key: number; value: unknown }
 }
 
@@ -16,13 +23,15 @@ type Names = ('items' | 'damaged')[]
 type Items = IDBPObjectStore<Tables, Names, 'items', 'readwrite'>
 type Damaged = IDBPObjectStore<Tables, Names, 'damaged', 'readwrite'>
 
+/** The options of `indexedDbStore`. */
 export interface IndexedDbOptions {
+  /** The name of the database. */
   name: string
   /** Called with a sentence about items that could not be read. */
   warn(message: string): void
 }
 
-/** Items in a browser's IndexedDB. */
+/** Opens a store of items in IndexedDB. */
 export async function indexedDbStore(options: IndexedDbOptions): Promise<OutboxStore> {
   const store = new IndexedDbStore(options)
   await store.open()
@@ -51,9 +60,9 @@ class IndexedDbStore implements OutboxStore {
         items.createIndex('key', 'key', { unique: true })
         fresh.createObjectStore('damaged', { autoIncrement: true })
       },
-      // A page with a newer version waits for us to let go.
+      // A page with a newer version waits until this connection is closed.
       blocking: forget,
-      // The browser closed it: the data of the site was cleared, say.
+      // The browser closed it, for example because the site's data was cleared.
       terminated: forget,
     }).catch((error: unknown) => {
       throw explain(error)
@@ -120,7 +129,7 @@ class IndexedDbStore implements OutboxStore {
     const db = await this.open()
     try {
       const names: Names = ['items', 'damaged']
-      // Strict: settled when it is on the disk, and not only handed to the system.
+      // Strict: resolves after the data is on the disk.
       const transaction = db.transaction(names, 'readwrite', { durability: 'strict' })
       const worked = work(transaction.objectStore('items'), transaction.objectStore('damaged'))
       const [result] = await Promise.all([worked, transaction.done])
@@ -130,7 +139,7 @@ class IndexedDbStore implements OutboxStore {
     }
   }
 
-  /** What is no item is set aside, and the others go on. */
+  /** Moves an invalid row aside. */
   async #read(items: Items, damaged: Damaged, n: number, row: unknown): Promise<StoredItem | undefined> {
     const found = parseItem(row)
     if (found.ok) return found.value

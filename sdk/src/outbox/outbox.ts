@@ -1,23 +1,41 @@
 import type { World } from '../world.ts'
-import { NoSuchItem, OutboxClosed } from './errors.ts'
-import { isChange, type OutboxChange, type OutboxItem, type Send } from './item.ts'
+import {
+  type ItemProgress,
+  isChange,
+  NoSuchItem,
+  newItem,
+  type OutboxChange,
+  OutboxClosed,
+  type OutboxItem,
+  progressed,
+  type StoredItem,
+  sameBody,
+} from './item.ts'
 import { type Outcome, Pass } from './pass.ts'
-import type { ItemProgress, Network, OutboxLock, OutboxStore, StoredItem, Tabs } from './ports.ts'
-import { newItem, progressed, sameBody } from './stored-item.ts'
+import type { Network, OutboxLock, OutboxStore, Send, Tabs } from './ports.ts'
 
+/** The part of the world that an outbox needs. */
 export type OutboxWorld = Pick<World, 'now' | 'after' | 'random' | 'uuid'>
 
+/** The options of an `Outbox`. */
 export interface OutboxOptions<Body, Answer> {
+  /** Keeps the items. */
   store: OutboxStore
+  /** Delivers one item. */
   send: Send<Body, Answer>
+  /** Lets one tab or process flush at a time. */
   lock: OutboxLock
+  /** Tells whether the network works. */
   network: Network
+  /** Clock, timers, randomness and ids. */
   world: OutboxWorld
+  /** Connects the tabs that show the same outbox. */
   tabs?: Tabs
   /** After this many errors an item fails; default 3. */
   attemptsMax?: number
 }
 
+/** The options of `flush`. */
 export interface FlushOptions {
   /** Skip items that wait for their next attempt. */
   onlyDue?: boolean
@@ -33,9 +51,9 @@ export class Outbox<Body = unknown, Answer = unknown> {
   readonly #options: OutboxOptions<Body, Answer>
   readonly #attemptsMax: number
   readonly #listeners = new Set<(change: OutboxChange<Body, Answer>) => void>()
-  /** What is being written down or sent right now, by us. */
+  /** Items that are being stored or sent by this process. */
   readonly #saving = new Map<string, StoredItem>()
-  /** What got no answer in our last flushes. */
+  /** Items that got no answer in the last flushes. */
   readonly #silent = new Set<string>()
   readonly #closing = new AbortController()
   readonly #underWay = new Set<Promise<unknown>>()
@@ -52,9 +70,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     })
   }
 
-  /**
-   * Resolves when the item is stored. A second put with the same key returns the stored item. Without a key, one is generated.
-   */
+  /** Resolves when the item is stored. A second put with the same key returns the stored item; default: a generated key. */
   async put(body: Body, { key }: { key?: string } = {}): Promise<OutboxItem<Body, Answer>> {
     this.#refuseClosed()
     const { store, world } = this.#options
@@ -69,7 +85,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     return this.#view(isNew ? item : sameBody(kept, item))
   }
 
-  /** The items in the order in which they were put, without those that were sent or dropped. */
+  /** Lists the items that were neither sent nor dropped, in the order of `put`. */
   async list(): Promise<OutboxItem<Body, Answer>[]> {
     this.#refuseClosed()
     const kept = await this.#options.store.list()
@@ -133,7 +149,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     })
   }
 
-  /** By `close`, too. */
+  /** `close` waits for the work, too. */
   async #awaited<T>(work: Promise<T>): Promise<T> {
     this.#underWay.add(work)
     try {
@@ -163,7 +179,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
     this.#saving.delete(item.id)
     if (sent === undefined) return this.#tell(item, dropped)
     const view = { ...this.#view(item), status: 'sent' as const }
-    // The answer may be anything, also what cannot be handed to another tab.
+    // Without the answer, which may not be cloneable.
     this.#options.tabs?.tell({ item: view, dropped })
     return this.#notify({ ...view, ...sent }, dropped)
   }
@@ -179,7 +195,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
       try {
         listener({ item, dropped })
       } catch (error) {
-        // A fault of the page, which hears of it as of any other; what it put is kept and sent all the same.
+        // A bug of the page becomes an uncaught error of the page; the item is kept and sent.
         queueMicrotask(() => {
           throw error
         })
@@ -189,7 +205,7 @@ export class Outbox<Body = unknown, Answer = unknown> {
   }
 
   #view({ dueAtMs: _, ...item }: StoredItem): OutboxItem<Body, Answer> {
-    // What was put is a Body; nobody else writes to the store.
+    // Only `put` writes bodies to the store.
     const body = item.body as Body
     return { ...item, body, status: this.#saving.has(item.id) ? 'saving' : item.status }
   }

@@ -1,10 +1,24 @@
-import { TIMEOUT_MS, within } from '../client/retry.ts'
-import type { World } from '../world.ts'
-import type { OutboxItem, Send } from './item.ts'
-import type { Network, OutboxStore, StoredItem } from './ports.ts'
-import { DELAY_MAX_MS, dueInMs, judge, refuseErrorAnswer, type Verdict, wordsOf } from './verdict.ts'
+import { ForeignAnswer, NoAnswer, Transient } from '../client/errors.ts'
+import { mayRetry, retryAfterMs, retryDelayMs, TIMEOUT_MS, within } from '../client/retry.ts'
+import { unlessAborted, type World } from '../world.ts'
+import type { OutboxItem, StoredItem } from './item.ts'
+import type { Network, OutboxStore, Send } from './ports.ts'
 
-export interface PassOptions<Body, Answer> {
+/** Slower than the client, so that a restarted server is back: 16 s, 32 s, 60 s … */
+const SLOWER = 4
+export const DELAY_MAX_MS = 3_600_000
+const MESSAGE_LENGTH_MAX = 1_000
+/**
+ * The beginnings of the TypeErrors that `fetch` throws without a connection, in Chromium, Firefox, Safari and Node. Only the
+ * message distinguishes them from a mistake in `send`, which must not be retried forever.
+ */
+const NO_CONNECTION =
+  /^(failed to fetch|network ?error|error in input stream|load failed|the (network|internet) connection|fetch failed|terminated)/i
+
+/** The meaning of a failed try: no answer, a temporary error, or a permanent refusal. */
+type Verdict = 'unanswered' | 'again' | 'refused'
+
+interface PassOptions<Body, Answer> {
   store: OutboxStore
   send: Send<Body, Answer>
   network: Network
@@ -12,13 +26,13 @@ export interface PassOptions<Body, Answer> {
   signal: AbortSignal
   onlyDue: boolean
   attemptsMax: number
-  /** What got no answer in earlier flushes. */
+  /** Items that got no answer in earlier flushes. */
   silent: Set<string>
   begin(item: StoredItem): void
   end(outcome: Outcome<Answer>): OutboxItem<Body, Answer>
 }
 
-/** What came of a try: the item as it is now, unless a person dropped it meanwhile. */
+/** The item after a try; `dropped` if a person dropped it meanwhile. */
 export interface Outcome<Answer> {
   item: StoredItem
   dropped: boolean
@@ -29,7 +43,7 @@ type Delivery<Answer> =
   | { verdict: 'sent'; answer: Answer; error?: undefined }
   | { verdict: Verdict; error: unknown; answer?: undefined }
 
-/** One flush, by whoever holds the lock. */
+/** One flush, under the lock. */
 export class Pass<Body, Answer> {
   readonly #options: PassOptions<Body, Answer>
   readonly #tried = new Map<string, OutboxItem<Body, Answer>>()
@@ -38,7 +52,7 @@ export class Pass<Body, Answer> {
     this.#options = options
   }
 
-  /** Settles with what it tried, as it is now. */
+  /** Resolves to the items that it tried. */
   async run(): Promise<OutboxItem<Body, Answer>[]> {
     if (await this.#options.network.online()) await this.#runOnline()
     return [...this.#tried.values()]
@@ -49,7 +63,7 @@ export class Pass<Body, Answer> {
     for (let waiting = await this.#waiting(); waiting.length > 0; waiting = await this.#waiting()) {
       for (const { id } of waiting) {
         signal.throwIfAborted()
-        // A person may have dropped it meanwhile, or it went before its turn.
+        // A person may have dropped it meanwhile, or it was sent early as a probe.
         const item = this.#tried.has(id) ? undefined : await store.get(id)
         if (item?.status === 'queued' && !(await this.#mayGoOn(item))) return
       }
@@ -57,24 +71,24 @@ export class Pass<Body, Answer> {
   }
 
   /**
-   * Tries it. Without an answer it may be that nobody is there, which is no attempt and ends the flush: what comes after
-   * it must not overtake it. Or it is the item itself that gets no answer, and then it is an attempt like any other.
+   * Tries an item. If the server is unreachable, the try does not count and the flush ends, because later items must not overtake
+   * it. If only this item gets no answer, the try counts as an attempt.
    */
   async #mayGoOn(item: StoredItem): Promise<boolean> {
     if ((await this.#try(item)) === undefined) return true
-    if (!(await this.#options.network.online()) || !(await this.#isSomebodyThere(item))) return false
+    if (!(await this.#options.network.online()) || !(await this.#isServerThere(item))) return false
     const silence = await this.#try(item)
     if (silence !== undefined) this.#end(await this.#count(item, silence.error, false))
     return true
   }
 
-  /** Where the network cannot be asked, the next item can: once this one was without an answer in two flushes. */
-  async #isSomebodyThere({ id }: StoredItem): Promise<boolean> {
+  /** If the network cannot tell, the next item is sent as a probe, after this one got no answer in two flushes. */
+  async #isServerThere({ id }: StoredItem): Promise<boolean> {
     const { network, silent } = this.#options
     if (network.asks) return true
     const probe = silent.has(id) ? (await this.#waiting()).find((other) => !silent.has(other.id)) : undefined
     if (probe !== undefined && (await this.#try(probe)) === undefined) return true
-    // All were tried in their turn: from the beginning again.
+    // All items were probed, so it starts again.
     if (silent.has(id) && probe === undefined) silent.clear()
     silent.add(probe?.id ?? id)
     return false
@@ -83,20 +97,20 @@ export class Pass<Body, Answer> {
   async #waiting(): Promise<StoredItem[]> {
     const { store, world, onlyDue } = this.#options
     const nowMs = world.now()
-    // What is due later than any delay is so because the clock was set back.
+    // A due time beyond every delay means that the clock was set back.
     const isDue = ({ dueAtMs }: StoredItem) => dueAtMs <= nowMs || dueAtMs > nowMs + DELAY_MAX_MS
     const kept = await store.list()
     return kept.filter((item) => item.status === 'queued' && !this.#tried.has(item.id) && (!onlyDue || isDue(item)))
   }
 
-  /** Undefined when there was an answer. */
+  /** Undefined if the item was answered. */
   async #try(item: StoredItem): Promise<{ error: unknown } | undefined> {
     const { store, signal, silent, begin } = this.#options
     begin(item)
     let outcome: Outcome<Answer> = { item, dropped: false }
     try {
       const { verdict, answer, error } = await this.#deliver(item)
-      // Cut off by us: whatever it says, that was no attempt.
+      // A try that `close` aborted does not count.
       if (verdict !== 'sent') signal.throwIfAborted()
       if (verdict === 'unanswered') return { error }
       silent.delete(item.id)
@@ -113,9 +127,10 @@ export class Pass<Body, Answer> {
   async #deliver({ key, body }: StoredItem): Promise<Delivery<Answer>> {
     const { send, world, signal } = this.#options
     try {
-      // What was put is a Body; nobody else writes to the store.
+      // Only `put` writes bodies to the store.
       const delivery = { key, body: body as Body }
-      const answer = await within(world, TIMEOUT_MS, signal, (either) => obeying(either, send(delivery, either)))
+      // Also ends a `send` that ignores its signal: it would block all tabs.
+      const answer = await within(world, TIMEOUT_MS, signal, (either) => unlessAborted(send(delivery, either), either))
       await refuseErrorAnswer(answer, world)
       return { verdict: 'sent', answer }
     } catch (error) {
@@ -123,7 +138,7 @@ export class Pass<Body, Answer> {
     }
   }
 
-  /** Writes an attempt down. */
+  /** Stores an attempt. */
   async #count(item: StoredItem, error: unknown, refused: boolean): Promise<Outcome<Answer>> {
     const { store, world, attemptsMax } = this.#options
     const attempts = item.attempts + 1
@@ -131,7 +146,7 @@ export class Pass<Body, Answer> {
       attempts,
       status: refused || attempts >= attemptsMax ? 'failed' : 'queued',
       dueAtMs: world.now() + dueInMs(attempts, error, world.random),
-      error: wordsOf(error),
+      error: messageOf(error),
     } as const
     return { item: { ...item, ...progress }, dropped: !(await store.update(item.id, progress)) }
   }
@@ -141,10 +156,57 @@ export class Pass<Body, Answer> {
   }
 }
 
-/** Also where `send` does not look at its signal: it must not hold up all others, in all tabs. */
-function obeying<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-  })
-  return Promise.race([work, aborted])
+function judge(error: unknown): Verdict {
+  const cause = causeOf(error)
+  if (isUnanswered(cause)) return 'unanswered'
+  return mayRetry(cause) ? 'again' : 'refused'
+}
+
+/** The original error of a `Transient`. */
+function causeOf(error: unknown): unknown {
+  return error instanceof Transient ? error.cause : error
+}
+
+function isUnanswered(error: unknown): boolean {
+  if (error instanceof NoAnswer) return true
+  if (error instanceof TypeError) return NO_CONNECTION.test(error.message)
+  if (error instanceof DOMException) return error.name === 'AbortError' || error.name === 'TimeoutError'
+  // The login page of a network, instead of the application's answer.
+  return error instanceof ForeignAnswer && error.status < 400
+}
+
+/** The message for the list of items. */
+function messageOf(error: unknown): string {
+  const cause = causeOf(error)
+  return (cause instanceof Error ? cause.message : String(cause)).slice(0, MESSAGE_LENGTH_MAX)
+}
+
+function dueInMs(attempts: number, error: unknown, random: () => number): number {
+  return Math.round(Math.min(DELAY_MAX_MS, retryDelayMs(attempts + SLOWER, error, random)))
+}
+
+/** An error answer that `send` returned. */
+class ErrorAnswer extends Error {
+  override readonly name = 'ErrorAnswer'
+  readonly status: number
+  readonly code: string | undefined
+  readonly shouldRetry: boolean | undefined
+  readonly retryAfterMs: number | undefined
+
+  constructor(response: Response, message: string, code: string | undefined, nowMs: number) {
+    super(message)
+    this.status = response.status
+    this.code = code
+    const advice = response.headers.get('should-retry')
+    this.shouldRetry = advice === null ? undefined : advice.trim().toLowerCase() === 'true'
+    this.retryAfterMs = retryAfterMs(response.headers, nowMs)
+  }
+}
+
+/** An error answer of `send: () => fetch(…)` does not count as a delivery. */
+async function refuseErrorAnswer(answer: unknown, world: Pick<World, 'now'>): Promise<void> {
+  if (!(answer instanceof Response) || answer.ok) return
+  const { error } = await answer.json().catch(() => ({}))
+  const { code, message = `The server answered ${answer.status} ${answer.statusText}` } = error ?? {}
+  throw new ErrorAnswer(answer, String(message), typeof code === 'string' ? code : undefined, world.now())
 }

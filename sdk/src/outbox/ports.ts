@@ -1,21 +1,10 @@
-/** An item in the store, without its momentary status. */
-export interface StoredItem {
-  id: string
-  key: string
-  /** JSON. */
-  body: unknown
-  savedAtMs: number
-  attempts: number
-  status: 'queued' | 'failed'
-  /** An automatic flush does not send it before this time. */
-  dueAtMs: number
-  error?: string
-}
+import type { Accepted, Transport } from '../client/transport.ts'
+import type { SubmitRequest } from '../protocol/index.ts'
+import type { ItemProgress, StoredItem } from './item.ts'
 
-/** The fields that an attempt or a person changes. */
-export type ItemProgress = Pick<StoredItem, 'attempts' | 'status' | 'dueAtMs' | 'error'>
-
-/** More than a person ever leaves behind: what makes so many without a network would go on until the disk is full. */
+/** Longer than a holiday offline: while the server knows the key, a repeated submission is the same job. */
+const KEY_TTL_HOURS = 30 * 24
+/** More than a person ever leaves behind; a faulty program would otherwise fill the disk. */
 export const ITEMS_MAX = 10_000
 
 /** The store of the items. When a call has resolved, its change survives the end of the page or the process. */
@@ -34,6 +23,7 @@ export interface OutboxStore {
 /** A lock over all tabs or processes that share a store; it is free when its holder dies. */
 export type OutboxLock = <T>(work: () => Promise<T>, signal: AbortSignal) => Promise<T>
 
+/** The state of the network. */
 export interface Network {
   /** False: nothing can be sent now. It is called before a flush, and after a try without an answer. */
   online(): boolean | Promise<boolean>
@@ -48,4 +38,27 @@ export interface Tabs {
   tell(change: unknown): void
   onTold(callback: (change: unknown) => void): () => void
   close(): void
+}
+
+/**
+ * Delivers one item. If it throws, the error decides about a retry, by the same rule as in the client: an error with a
+ * `status` is an answer; `NoAnswer` and the TypeError of `fetch` mean that no answer came. It may return the `Response` of
+ * `fetch`: a response that is not ok counts as a failure.
+ *
+ * If the connection breaks after the item arrived, the item is sent again with the same key. The receiver must remember keys
+ * for longer than a sender stays offline.
+ */
+export type Send<Body = unknown, Answer = unknown> = (
+  delivery: { key: string; body: Body },
+  signal: AbortSignal,
+) => Promise<Answer>
+
+/**
+ * Makes the `send` of an outbox of job submissions. The outbox retries by itself, so the transport need not.
+ *
+ * @example
+ * const send = sendJobs(httpTransport({ url: 'http://127.0.0.1:8001', retry: { tries: 1 } }))
+ */
+export function sendJobs(transport: Transport): Send<SubmitRequest, Accepted> {
+  return ({ key, body }, signal) => transport.submit({ key_ttl_hours: KEY_TTL_HOURS, ...body }, { key, signal })
 }

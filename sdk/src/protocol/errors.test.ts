@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { ERRORS, type ErrorCode, IchidoError } from './errors.ts'
+import { ERRORS, type ErrorCode, endText, errorText, IchidoError, reasonText } from './errors.ts'
+import type { JobState } from './jobs.ts'
 
 const FILE = new URL('../../../docs/errors.md', import.meta.url)
 const UPDATE = 'ICHIDO_UPDATE_DOCS=1 npm test sdk/src/protocol/errors.test.ts'
@@ -55,4 +56,33 @@ test('an error speaks its sentence unless it is given better words', () => {
     'Stopping',
     { in_seconds: 3 },
   ])
+})
+
+test.each([
+  ['EXIT_2', 'The program exited with code 2', 'EXIT_2: The program exited with code 2'],
+  ['ENOENT', 'ENOENT: no such file', 'ENOENT: no such file'],
+  ['E', 'ENOENT: no such file', 'E: ENOENT: no such file'],
+  ['NO_SUCH_IMAGE', 'NO_SUCH_IMAGE', 'NO_SUCH_IMAGE'],
+])('%s says %j', (code, message, text) => {
+  expect(errorText({ code, message })).toBe(text)
+})
+
+const error = (code: string, message = code) => ({ code, message })
+test.each<[JobState, ReturnType<typeof error> | null, string | null, string]>([
+  ['CANCELED', null, null, 'was canceled'],
+  ['CANCELED', error('CANCELED'), null, 'was canceled'],
+  ['CANCELED', error('CANCELED', 'The job was canceled'), null, 'was canceled'],
+  [
+    'CANCELED',
+    error('ABORT_ERR', 'Stopped half way'),
+    'ABORT_ERR: Stopped half way',
+    'was canceled: ABORT_ERR: Stopped half way',
+  ],
+  ['FAILED', error('FAILED'), null, 'ended FAILED'],
+  ['FAILED', error('FAILED', 'No disk'), 'No disk', 'ended FAILED: No disk'],
+  ['FAILED', error('DEMO', 'It always fails'), 'DEMO: It always fails', 'ended FAILED: DEMO: It always fails'],
+  ['TIMED_OUT', error('WORKER_LOST', 'Gone'), 'WORKER_LOST: Gone', 'ended TIMED_OUT: WORKER_LOST: Gone'],
+])('%s with %j says nothing twice', (state, given, reason, end) => {
+  expect(reasonText(state, given)).toBe(reason)
+  expect(endText(state, given)).toBe(end)
 })

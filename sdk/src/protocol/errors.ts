@@ -1,3 +1,5 @@
+import type { JobState } from './jobs.ts'
+
 /**
  * Every error of Ichido, in one table for the server, the SDK and the docs.
  *
@@ -182,6 +184,7 @@ export const ERRORS = {
   },
 } as const satisfies Record<string, { status: number; retryable: boolean; sentence: string }>
 
+/** The code of an error answer. */
 export type ErrorCode = keyof typeof ERRORS
 
 /** The body of every error answer. */
@@ -200,9 +203,13 @@ export interface ErrorAdvice {
 /** An error answer as an exception. The server throws it to answer with it; the SDK throws it for such an answer. */
 export class IchidoError extends Error {
   override readonly name: string = 'IchidoError'
+  /** The code in the table of errors. */
   readonly code: ErrorCode
+  /** Facts about the refusal, such as `field` or `job_id`. */
   readonly details: Record<string, unknown>
+  /** `Should-Retry` of the answer. */
   readonly shouldRetry: boolean | undefined
+  /** `Retry-After` of the answer. */
   readonly retryAfterMs: number | undefined
 
   constructor(
@@ -218,11 +225,37 @@ export class IchidoError extends Error {
     this.retryAfterMs = retryAfterMs
   }
 
+  /** The HTTP status of the code. */
   get status(): number {
     return ERRORS[this.code].status
   }
 
+  /** Whether the same request may succeed later, by the code. */
   get retryable(): boolean {
     return ERRORS[this.code].retryable
   }
+}
+
+interface CodedMessage {
+  code: string
+  message: string
+}
+
+/** The text of an error, with its code only once: some messages begin with the code, and some errors have only a code. */
+export function errorText({ code, message }: CodedMessage): string {
+  return message === code || message.startsWith(`${code}:`) ? message : `${code}: ${message}`
+}
+
+/** Why a job or run ended in this state; null if the state needs no reason, like CANCELED. */
+export function reasonText(state: JobState, error: CodedMessage | null): string | null {
+  if (error === null || (state === 'CANCELED' && error.code === state)) return null
+  if (error.code !== state) return errorText(error)
+  return error.message === error.code ? null : error.message
+}
+
+/** The sentence after a job's name that says how it ended without a result. */
+export function endText(state: JobState, error: CodedMessage | null): string {
+  const reason = reasonText(state, error)
+  const end = state === 'CANCELED' ? 'was canceled' : `ended ${state}`
+  return reason === null ? end : `${end}: ${reason}`
 }

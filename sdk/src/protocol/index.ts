@@ -1,18 +1,19 @@
-/** What travels over the wire, in the wire's own words: snake_case, instants as ISO 8601 in UTC. */
-export * from './access.ts'
+/** The wire types: names are snake_case, instants are ISO 8601 in UTC. */
+
 export { tokenIn, withoutCredentials } from './address.ts'
-export * from './artifacts.ts'
-export * from './dead-letters.ts'
 export * from './definitions.ts'
-export { endText, errorText, reasonText } from './error-text.ts'
-export { ERRORS, type ErrorAdvice, type ErrorBody, type ErrorCode, IchidoError } from './errors.ts'
-export * from './events.ts'
-export * from './hooks.ts'
+export {
+  ERRORS,
+  type ErrorAdvice,
+  type ErrorBody,
+  type ErrorCode,
+  endText,
+  errorText,
+  IchidoError,
+  reasonText,
+} from './errors.ts'
 export * from './jobs.ts'
 export * from './limits.ts'
 export * from './operations.ts'
-export * from './page.ts'
-export * from './quotas.ts'
 export * from './seq.ts'
-export * from './triggers.ts'
 export * from './workers.ts'

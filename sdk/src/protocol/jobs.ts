@@ -1,6 +1,6 @@
-import type { AwaitedArtifactShape } from './artifacts.ts'
 import type { StageShape } from './seq.ts'
 
+/** The states of a job and of a run. */
 export const JOB_STATES = [
   'PENDING',
   'ASSIGNED',
@@ -11,14 +11,17 @@ export const JOB_STATES = [
   'TIMED_OUT',
   'CANCELED',
 ] as const
+/** The state of a job or of a run. */
 export type JobState = (typeof JOB_STATES)[number]
 
+/** The wait before a retry. */
 export interface BackoffShape {
   base_seconds?: number | undefined
   cap_seconds?: number | undefined
   jitter?: number | undefined
 }
 
+/** The body of a submission. */
 export interface SubmitRequest {
   kind: string
   queue?: string | undefined
@@ -45,6 +48,7 @@ export interface SubmitRequest {
   upload_ttl_seconds?: number | undefined
 }
 
+/** The answer to a submission. */
 export interface SubmitResponse {
   job_id: string
   kind: string
@@ -56,6 +60,7 @@ export interface SubmitResponse {
   cost_limit_warning: string | null
 }
 
+/** The failure of a run. */
 export interface RunErrorShape {
   code: string
   /** At most 1,000 characters in a list. */
@@ -64,6 +69,7 @@ export interface RunErrorShape {
   traceback?: string | undefined
 }
 
+/** A job in a list. */
 export interface JobShape {
   job_id: string
   kind: string
@@ -90,6 +96,7 @@ export interface JobShape {
   error: RunErrorShape | null
 }
 
+/** One attempt of a job. */
 export interface RunShape {
   run_id: string
   run_no: number
@@ -119,6 +126,7 @@ export interface OnceShape {
   reassignments: number
 }
 
+/** A job with its payload and its runs. */
 export interface JobDetail extends JobShape {
   payload: unknown
   policy: Record<string, unknown>
@@ -132,9 +140,12 @@ export interface JobDetail extends JobShape {
   once: OnceShape
 }
 
+/** The reasons why no worker has a job. */
 export const WAITING_REASONS = ['artifacts', 'run_at', 'paused', 'limit', 'no_worker', 'workers_busy', 'quota'] as const
+/** The reason why no worker has a job. */
 export type WaitingReason = (typeof WAITING_REASONS)[number]
 
+/** Explains why no worker has a job. */
 export interface WaitingForShape {
   reason: WaitingReason
   message: string
@@ -150,6 +161,7 @@ export interface WaitingForShape {
   redrive_id?: string | undefined
 }
 
+/** The result of a job. */
 export interface ResultShape {
   job_id: string
   state: JobState
@@ -171,6 +183,7 @@ export interface RunLogShape {
   created_at: string
 }
 
+/** An idempotency key and its job. */
 export interface KeyShape {
   key: string
   user_id: string
@@ -180,4 +193,75 @@ export interface KeyShape {
   active: boolean
   created_at: string
   expires_at: string
+}
+
+/** A file that a job waits for. */
+export interface AwaitedArtifactShape {
+  name: string
+  sha256?: string | undefined
+  size_bytes?: number | undefined
+}
+
+/** A file of a job. */
+export interface ArtifactShape {
+  artifact_id: string
+  job_id: string | null
+  /** The run that made it; null for an input of the job. */
+  run_id: string | null
+  name: string
+  sha256: string | null
+  size_bytes: number | null
+  state: 'awaited' | 'ready'
+  created_at: string
+  expires_at: string | null
+}
+
+/** A fact about the progress of a job. */
+export interface EventShape {
+  /** A number without gaps within the job, in the order of delivery. */
+  cursor: number
+  stage: string
+  seq: number
+  data: unknown
+  timestamp: string
+}
+
+/** The state of a job, its last event, and the last event of each stage in which workers publish. */
+export interface JobStateShape {
+  job_id: string
+  domain: string
+  state: JobState
+  attempt: number
+  /** Null after retention has removed the events. */
+  event: EventShape | null
+  stages: Record<string, EventShape>
+}
+
+/** A token for the events of one job, for a few minutes, for browsers that cannot send a header. */
+export interface StreamTokenShape {
+  token: string
+  expires_at: string
+}
+
+/** An event in the list of all jobs. */
+export interface EventOfAllShape extends EventShape {
+  job_id: string
+  kind: string
+  queue: string
+  domain: string
+}
+
+/** A page of the events of all jobs. */
+export interface EventsOfAllShape {
+  data: EventOfAllShape[]
+  /** Where the list continues, now or later. */
+  next_cursor: string
+  /** There are no more events yet. */
+  caught_up: boolean
+}
+
+/** A page of a list. */
+export interface Page<T> {
+  data: T[]
+  next_cursor: string | null
 }

@@ -1,3 +1,6 @@
+import type { JobDetail } from './jobs.ts'
+
+/** A queue with its settings and its work. */
 export interface QueueShape {
   name: string
   paused: boolean
@@ -16,7 +19,7 @@ export interface QueueShape {
   oldest_ready_seconds: number | null
 }
 
-/** A setting that can be changed while nodes run. */
+/** A backup that the server made. */
 export interface BackupShape {
   /** The file's name in the folder `backups` of the server's `DATA_DIR`. */
   name: string
@@ -24,6 +27,7 @@ export interface BackupShape {
   bytes: number
 }
 
+/** A setting that can be changed while nodes run. */
 export interface SettingShape {
   name: string
   /** The value in force on the node that answers. */
@@ -51,6 +55,7 @@ export interface AuditShape {
   created_at: string
 }
 
+/** The rules of alerts. */
 export const ALERT_RULES = [
   'schedule_overdue',
   'loop_late',
@@ -65,6 +70,7 @@ export const ALERT_RULES = [
   'credential_ending',
   'store_full',
 ] as const
+/** The rule of an alert. */
 export type AlertRule = (typeof ALERT_RULES)[number]
 
 /** A detected problem. A rule has at most one open alert for each subject. */
@@ -76,4 +82,122 @@ export interface AlertShape {
   opened_at: string
   /** Null while it is open. */
   closed_at: string | null
+}
+
+/** A job that has used up its retries. */
+export interface DeadLetterShape {
+  job_id: string
+  run_id: string
+  queue: string
+  kind: string
+  user_id: string
+  error_code: string
+  error_message: string
+  retry_count: number
+  dead_at: string
+  /** The last redrive that included it. */
+  redrive_id: string | null
+}
+
+/** A dead letter with its job. */
+export interface DeadLetterDetail extends DeadLetterShape {
+  job: JobDetail
+}
+
+/** Dead letters of one queue, kind and error code. */
+export interface DeadLetterGroup {
+  queue: string
+  kind: string
+  error_code: string
+  count: number
+  first_dead_at: string
+  last_dead_at: string
+  sample_message: string
+}
+
+/** Selects dead letters. */
+export interface DeadLetterFilter {
+  queue?: string | undefined
+  kind?: string | undefined
+  error_code?: string | undefined
+  user_id?: string | undefined
+  dead_after?: string | undefined
+  dead_before?: string | undefined
+  text?: string | undefined
+}
+
+/** The states of a redrive. */
+export const REDRIVE_STATES = ['running', 'done', 'aborted'] as const
+/** The state of a redrive. */
+export type RedriveState = (typeof REDRIVE_STATES)[number]
+
+/** Dead letters that are being retried. */
+export interface RedriveShape {
+  redrive_id: string
+  state: RedriveState
+  actor: string
+  /** Null: the redrive has a list of jobs. */
+  filter: DeadLetterFilter | null
+  per_second: number | null
+  matched: number
+  redriven: number
+  /** Jobs that found the quota full and will be tried again. */
+  waiting: number
+  /** Jobs that were retried by someone else, or whose key names another job now. */
+  skipped: number
+  began_at: string
+  ended_at: string | null
+}
+
+/** A slot of the quota that is held before its job exists. */
+export interface ReservationShape {
+  reservation_id: string
+  user_id: string
+  state: 'active' | 'consumed' | 'released' | 'expired'
+  created_at: string
+  expires_at: string
+  job_id: string | null
+}
+
+/** A reservation that was just made. */
+export interface NewReservationShape extends ReservationShape {
+  quota_warnings: string[]
+}
+
+/** The limits of a user and their use. */
+export interface QuotaShape {
+  user_id: string
+  max_concurrent: number | null
+  cost_limit: number | null
+  period: 'day' | 'month'
+  /** True: the limits are the user's own; false: they are those of `*`. */
+  custom: boolean
+  active_jobs: number
+  active_reservations: number
+  spent: number
+  max_bytes: number | null
+  /** Null: bytes are not counted without a limit. */
+  used_bytes: number | null
+}
+
+/** A user with limits and their use. */
+export interface UserShape extends QuotaShape {
+  /** When its first token was made; null: it never had one. */
+  created_at: string | null
+}
+
+/** The roles of API tokens. */
+export const ROLES = ['viewer', 'submitter', 'operator', 'admin'] as const
+/** The role of an API token. */
+export type Role = (typeof ROLES)[number]
+
+/** An API token without its secret. */
+export interface TokenShape {
+  token_id: string
+  user_id: string
+  role: Role
+  name: string
+  created_at: string
+  expires_at: string | null
+  revoked_at: string | null
 }

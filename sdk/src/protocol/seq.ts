@@ -1,4 +1,4 @@
-/** Rules for the seq of an event, its number inside its stage. The server and workers share them. */
+/** A range of seq numbers; the seq of an event is its number inside its stage. */
 export interface SeqRange {
   from: number
   to: number
@@ -12,8 +12,10 @@ export interface StageShape {
   final?: boolean | undefined
 }
 
+/** The range of seq numbers of each stage. */
 export type Stages = Readonly<Record<string, SeqRange>>
 
+/** The stages of the preset `eco2`. */
 export const ECO2_STAGES: Stages = {
   vision: { from: 10, to: 19 },
   rule: { from: 20, to: 29 },
@@ -25,11 +27,14 @@ export const ECO2_STAGES: Stages = {
 /** The range of a stage that a job does not declare. */
 export const UNDECLARED_STAGE: SeqRange = { from: 0, to: 9 }
 
-/** The open stage of a job that declares none. */
+/** The only stage of a job that declares none. */
 export const PROGRESS_STAGE = 'progress'
+/** The highest seq number. */
 export const SEQ_MAX = 999_999
+/** The stages of a job that declares none. */
 export const OPEN_STAGES: Stages = { [PROGRESS_STAGE]: { from: 0, to: SEQ_MAX } }
 
+/** The range of a stage; undeclared stages share one. */
 export function stageRange(stages: Stages, stage: string): SeqRange {
   return Object.hasOwn(stages, stage) ? (stages[stage] ?? UNDECLARED_STAGE) : UNDECLARED_STAGE
 }

@@ -23,9 +23,12 @@ export interface LeaseShape {
   last_progress: unknown
 }
 
+/** The states of a worker. */
 export const WORKER_STATES = ['online', 'detached', 'unseen', 'revoked'] as const
+/** The state of a worker. */
 export type WorkerState = (typeof WORKER_STATES)[number]
 
+/** A token that registers one worker. */
 export interface EnrollTokenShape {
   enroll_token: string
   expires_at: string
@@ -37,6 +40,7 @@ export interface EnrollTokenShape {
   public_url: string | null
 }
 
+/** The registration of a worker. */
 export interface RegisterRequest {
   enroll_token: string
   name?: string | undefined
@@ -49,6 +53,7 @@ export interface RegisterRequest {
   register_id?: string | undefined
 }
 
+/** A registered worker with its token. */
 export interface RegisteredShape {
   worker_id: string
   worker_token: string
@@ -58,16 +63,19 @@ export interface RegisteredShape {
   registered_at: string
 }
 
+/** A worker's renewed token. */
 export interface RenewedShape {
   worker_token: string
   expires_at: string
 }
 
+/** A worker that reported its stop. */
 export interface DetachedShape {
   worker_id: string
   detached_at: string
 }
 
+/** A worker and its state. */
 export interface WorkerShape {
   worker_id: string
   name: string
@@ -83,6 +91,7 @@ export interface WorkerShape {
   live_leases: number
 }
 
+/** A revoked worker. */
 export interface RevokedShape {
   worker_id: string
   revoked_at: string

@@ -1,19 +1,19 @@
-import { requireJson } from '../client/json-value.ts'
-import { checkKind, checkValue, type Kind } from '../client/kind.ts'
+import { checkKind, checkValue, type Kind, requireJson } from '../client/kind.ts'
 import type { LeaseShape } from '../protocol/index.ts'
-import type { WorkerDeps } from './deps.ts'
-import { COST_RULE, isCost } from './loop/cost.ts'
 import { isFatal, Stopped, toFailure } from './loop/failure.ts'
 import { HandlerLog } from './loop/handler-log.ts'
-import { ABORT_GRACE_MS } from './loop/held-lease.ts'
+import { ABORT_GRACE_MS } from './loop/heart.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
+import { COST_RULE, isCost, type WorkerDeps } from './loop/ports.ts'
 import { type Progress, Publisher, type PublisherDeps } from './loop/progress.ts'
 
-/** The argument of a handler. `job` identifies the attempt: pass it to the systems that you call. */
+/** The argument of a handler. Pass `job` to the systems that you call, because it identifies the attempt. */
 export interface HandlerContext<Payload> {
+  /** The payload, after its schema has transformed it. */
   payload: Payload
   /** Aborts when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   signal: AbortSignal
+  /** Publishes an event of the job. */
   progress: Progress
   /**
    * Adds a line to the log of this run (`GET /v1/jobs/{id}/logs`, `ichido jobs logs`). It never throws, and you need not await
@@ -27,17 +27,20 @@ export interface HandlerContext<Payload> {
    * job's estimate. Throws a RangeError unless the amount is a number from 0 to 1,000,000,000.
    */
   cost(amount: number): void
+  /** The job and the attempt. */
   job: { id: string; attempt: number; leaseId: string; traceparent: string | null }
 }
 
+/** Runs one attempt of a job; the return value is the result. */
 export type Handler<Payload, Result> = (context: HandlerContext<Payload>) => Promise<Result> | Result
 
+/** The options of `handle`. */
 export interface HandleOptions {
   /** How many runs this process executes at a time; default 1. */
   concurrency?: number
 }
 
-/** One kind's handler, at work until it is closed. */
+/** Runs the jobs of one kind until it is closed. */
 export class HandlerLoop<Payload, Result> extends WorkerLoop {
   constructor(
     kind: Kind<unknown, Payload, unknown, Result>,
@@ -53,7 +56,7 @@ export class HandlerLoop<Payload, Result> extends WorkerLoop {
   }
 }
 
-/** One run of a handler, and what it comes to. */
+/** Runs a handler once, and returns the outcome. */
 export async function handleRun<Payload, Result>(
   { options }: Pick<Kind<unknown, Payload, unknown, Result>, 'options'>,
   handler: Handler<Payload, Result>,
@@ -63,7 +66,7 @@ export async function handleRun<Payload, Result>(
   const { lease, signal } = run
   const publisher = new Publisher(run, deps)
   const handlerLog = new HandlerLog(lease, deps)
-  let said: { cost?: number } = {}
+  let reported: { cost?: number } = {}
   try {
     const payload = await checkValue(options.payload, lease.payload, 'payload')
     const result = await handler({
@@ -74,20 +77,20 @@ export async function handleRun<Payload, Result>(
       lastProgress: lease.last_progress,
       cost(amount) {
         if (!isCost(amount)) throw new RangeError(`cost must be ${COST_RULE}`)
-        said = { cost: amount }
+        reported = { cost: amount }
       },
       job: jobOf(lease),
     })
     const stopped: unknown = signal.reason
-    // What a handler still returns after its time was up may be half done.
+    // A value that is returned after the time limit may be incomplete.
     if (stopped instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(stopped.code)) throw stopped
-    // Checked, and sent as it was returned: whoever reads the result applies the schema's transformations.
+    // Checked, but sent as returned: the reader of the result applies the schema's transformations.
     await checkValue(options.result, result, 'result')
     requireJson(result, 'result')
-    return { result: { result: result ?? null, ...said } }
+    return { result: { result: result ?? null, ...reported } }
   } catch (error) {
-    const gaveWay = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
-    return gaveWay ? 'released' : { failure: toFailure(error, signal) }
+    const released = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
+    return released ? 'released' : { failure: toFailure(error, signal) }
   } finally {
     run.ended()
     const logged = handlerLog.flush(run)

@@ -2,9 +2,12 @@ import { platformWorld, type Timers } from '../../world.ts'
 import { AutoOutbox, type AutoOutboxOptions } from '../auto-outbox.ts'
 import type { Outbox } from '../outbox.ts'
 import type { Network, OutboxLock } from '../ports.ts'
-import { FileStore } from './file-store.ts'
+import { FileStore, type FileStoreOptions } from './file-store.ts'
 import { FileLock } from './lock.ts'
 
+export { FileStore, type FileStoreOptions }
+
+/** The options of `openFileOutbox`. */
 export interface FileOutboxOptions<Body, Answer>
   extends Pick<AutoOutboxOptions<Body, Answer>, 'send' | 'attemptsMax' | 'onTrouble'> {
   /** The file of the outbox; processes that name the same file share it. */
@@ -14,16 +17,15 @@ export interface FileOutboxOptions<Body, Answer>
 }
 
 /**
- * The outbox of a program, stored in a file. It flushes by itself, from one process at a time, until it is closed.
+ * Opens the outbox of a program, stored in a file. It flushes by itself, from one process at a time, until it is closed.
  *
- * ```ts
+ * @example
  * const outbox = openFileOutbox({
  *   path: 'outbox.jsonl',
  *   send: sendJobs(httpTransport({ url: 'http://127.0.0.1:8001', retry: { tries: 1 } })),
  *   warn: (message) => console.warn(message),
  * })
  * await outbox.put({ kind: 'resize', payload: { width: 80 } })
- * ```
  */
 export function openFileOutbox<Body = unknown, Answer = unknown>({
   path,
@@ -35,7 +37,7 @@ export function openFileOutbox<Body = unknown, Answer = unknown>({
   return new AutoOutbox({ ...options, store, lock: fileFlushLock(path, world), network: nodeNetwork, world })
 }
 
-/** A lock that the flushing process holds. */
+/** Makes the lock that the flushing process holds. */
 export function fileFlushLock(path: string, timers: Timers): OutboxLock {
   const lock = new FileLock(`${path}.flush-lock`, timers)
   return (work, signal) => lock.run(work, signal)

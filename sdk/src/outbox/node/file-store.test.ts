@@ -4,9 +4,8 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { full, size } from '../../../../scripts/testing/size.ts'
 import { platformWorld } from '../../world.ts'
-import type { StoredItem } from '../ports.ts'
-import { FileStore } from './file-store.ts'
-import { encode, Replay } from './log.ts'
+import type { StoredItem } from '../item.ts'
+import { encode, FileStore, Replay } from './file-store.ts'
 
 let folder: string
 let path: string

@@ -1,20 +1,44 @@
+import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync, writeFileSync } from 'node:fs'
-import { writeDurably } from '../../worker/agent/output/files.ts'
+import { parseJson, writeDurably } from '../../worker/agent/output/files.ts'
 import type { World } from '../../world.ts'
-import { OutboxFull, OutboxTooNew, OutboxUnavailable } from '../errors.ts'
-import { ITEMS_MAX, type ItemProgress, type OutboxStore, type StoredItem } from '../ports.ts'
+import {
+  type ItemProgress,
+  isRecord,
+  OutboxFull,
+  OutboxTooNew,
+  OutboxUnavailable,
+  parseItem,
+  parseProgress,
+  progressed,
+  type StoredItem,
+} from '../item.ts'
+import { ITEMS_MAX, type OutboxStore } from '../ports.ts'
 import { FileLock } from './lock.ts'
-import { encode, type Fact, Replay, VERSION } from './log.ts'
 
+/**
+ * The version of the file format. Each line is one fact, `CHECKSUM JSON`, and lines are only appended. The first line has the
+ * version and the generation; a rewritten file has a new generation.
+ */
+const VERSION = 1
+/** The file is rewritten when it has this many obsolete lines. */
+const DEAD_LINES_MAX = 1_000
+
+/** The options of a `FileStore`. */
 export interface FileStoreOptions {
+  /** The file of the outbox. */
   path: string
+  /** Timers, randomness and ids. */
   world: Pick<World, 'after' | 'random' | 'uuid'>
   /** Called with a sentence about items that could not be read and the file that holds them now. */
   warn(message: string): void
 }
 
-/** So many lines that say nothing any more are worth a rewrite of the file. */
-const DEAD_LINES_MAX = 1_000
+type Fact =
+  | { header: { version: number; generation: string } }
+  | { add: StoredItem }
+  | { update: string; progress: ItemProgress }
+  | { remove: string }
 
 /**
  * Items in an append-only file. Each line counts only after it was synced to the disk. Several processes can use the file at
@@ -72,14 +96,14 @@ export class FileStore implements OutboxStore {
     })
   }
 
-  /** The work itself is synchronous: within one turn of the lock nothing else of this process comes in between. */
+  /** The work is synchronous, so nothing else of this process runs in between. */
   #locked<T>(work: () => T): Promise<T> {
     return this.#lock.run(() => {
       try {
         this.#catchUp()
         return work()
       } catch (error) {
-        // Whatever went wrong, the file is the truth.
+        // After an error the file is read again.
         this.#known = new Replay()
         if (!(error instanceof Error && 'syscall' in error)) throw error
         throw new OutboxUnavailable(`${this.#options.path} cannot be read or written: ${error.message}`, {
@@ -136,7 +160,7 @@ export class FileStore implements OutboxStore {
 
 const header = (generation: string): string => encode({ header: { version: VERSION, generation } })
 
-/** Undefined when it is another file than the one we know, or there is none. */
+/** Undefined if the file was rewritten or removed. */
 function readAdded(path: string, { generation, bytes }: Replay): Buffer | undefined {
   const first = Buffer.from(header(generation))
   const begun = readPart(path, 0, first.length)
@@ -147,7 +171,7 @@ function readAll(path: string): Buffer {
   return readPart(path, 0) ?? Buffer.alloc(0)
 }
 
-/** Undefined when there is no such file, or when it ends before. */
+/** Undefined if the file does not exist or is shorter. */
 function readPart(path: string, from: number, length?: number): Buffer | undefined {
   const fd = openIfThere(path)
   if (fd === undefined) return undefined
@@ -173,7 +197,7 @@ function openIfThere(path: string): number | undefined {
   }
 }
 
-/** Wholly, or not at all if that can be helped: a full disk takes the first part of a line. */
+/** Appends all bytes or, if possible, none: a full disk takes only a part of a line. */
 function appendDurably(path: string, bytes: Buffer): void {
   const fd = openSync(path, 'a', 0o600)
   const { size } = fstatSync(fd)
@@ -185,5 +209,94 @@ function appendDurably(path: string, bytes: Buffer): void {
     throw error
   } finally {
     closeSync(fd)
+  }
+}
+
+export function encode(fact: Fact): string {
+  const json = JSON.stringify(fact)
+  return `${checksum(json)} ${json}\n`
+}
+
+function checksum(json: string): string {
+  return createHash('sha256').update(json).digest('hex').slice(0, 8)
+}
+
+type Decoded = { ok: true; fact: Fact } | { ok: false; problem: string }
+
+function decode(line: string): Decoded {
+  const json = line.slice(9)
+  if (line[8] !== ' ' || checksum(json) !== line.slice(0, 8)) return { ok: false, problem: 'its checksum is wrong' }
+  const fact = parseJson(json)
+  if (!isRecord(fact)) return { ok: false, problem: 'it is not an outbox entry' }
+  const { header, add, update, remove, progress } = fact
+  if (isRecord(header)) return decodeHeader(header)
+  if (add !== undefined) {
+    const item = parseItem(add)
+    return item.ok ? { ok: true, fact: { add: item.value } } : item
+  }
+  if (typeof update === 'string') {
+    const changed = parseProgress(progress)
+    return changed.ok ? { ok: true, fact: { update, progress: changed.value } } : changed
+  }
+  return typeof remove === 'string'
+    ? { ok: true, fact: { remove } }
+    : { ok: false, problem: 'it is an unknown sort of entry' }
+}
+
+function decodeHeader({ version, generation }: Record<string, unknown>): Decoded {
+  return typeof version === 'number' && typeof generation === 'string'
+    ? { ok: true, fact: { header: { version, generation } } }
+    : { ok: false, problem: 'it is not an outbox header' }
+}
+
+interface DamagedLine {
+  number: number
+  bytes: Buffer
+  problem: string
+}
+
+/** The items that result from the lines of a file. */
+export class Replay {
+  readonly items = new Map<string, StoredItem>()
+  readonly damaged: DamagedLine[] = []
+  /** From the header; 0 until it is read. */
+  version = 0
+  generation = ''
+  lines = 0
+  /** How many bytes were read. */
+  bytes = 0
+
+  read(part: Buffer): void {
+    let from = 0
+    while (from < part.length) {
+      const end = part.indexOf(0x0a, from)
+      this.#readLine(part.subarray(from, end < 0 ? undefined : end), end >= 0)
+      from = end < 0 ? part.length : end + 1
+    }
+    this.bytes += part.length
+  }
+
+  #readLine(bytes: Buffer, whole: boolean): void {
+    this.lines += 1
+    const line = decode(bytes.toString('utf8'))
+    const problem = !whole ? 'it is incomplete' : !line.ok ? line.problem : this.#misplaced(line.fact)
+    if (line.ok && problem === undefined) this.apply(line.fact)
+    else this.damaged.push({ number: this.lines, bytes, problem: problem ?? '' })
+  }
+
+  #misplaced(fact: Fact): string | undefined {
+    if (this.lines === 1) return 'header' in fact ? undefined : 'the file must begin with its header'
+    return 'header' in fact ? 'a header may only be the first line' : undefined
+  }
+
+  apply(fact: Fact): void {
+    if ('header' in fact) {
+      this.version = fact.header.version
+      this.generation = fact.header.generation
+    } else if ('add' in fact) this.items.set(fact.add.id, fact.add)
+    else if ('update' in fact) {
+      const item = this.items.get(fact.update)
+      if (item !== undefined) this.items.set(item.id, progressed(item, fact.progress))
+    } else this.items.delete(fact.remove)
   }
 }

@@ -2,15 +2,14 @@ import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import { sleep, type Timers } from '../../world.ts'
-import { OutboxUnavailable } from '../errors.ts'
+import { OutboxUnavailable } from '../item.ts'
 
 const SQLITE_BUSY = 5
 const ASK_AGAIN_MS = 20
 
 /**
- * One holder among all processes of a machine. It is the lock that SQLite takes on a file, which the system itself
- * keeps: it ends with the process, however that ends. A file with a process number in it would have to be judged by
- * others, who see other numbers in a container, or the same number again.
+ * A lock between all processes of a machine. It is SQLite's lock on a file, which the system releases when the process ends. A
+ * file with a process number would not do: numbers are reused, and differ between containers.
  */
 export class FileLock {
   readonly #path: string
@@ -22,7 +21,7 @@ export class FileLock {
     this.#timers = timers
   }
 
-  /** Waits for its turn, or until the signal aborts. */
+  /** Runs the work under the lock; waits for it until the signal aborts. */
   run<T>(work: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
     const turn = this.#last.then(async () => {
       const database = this.#open()
@@ -57,7 +56,7 @@ export class FileLock {
       database.exec('BEGIN EXCLUSIVE')
       return true
     } catch (error) {
-      // The lowest byte says what it is, the others say more about it.
+      // The lowest byte is the primary result code.
       if (error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY) return false
       throw this.#unusable(error)
     }

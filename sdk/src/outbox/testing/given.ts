@@ -1,8 +1,8 @@
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
-import type { OutboxItem, Send } from '../item.ts'
+import { turns } from '../browser.ts'
+import type { OutboxItem } from '../item.ts'
 import { Outbox, type OutboxOptions } from '../outbox.ts'
-import type { Network } from '../ports.ts'
-import { turns } from '../turns.ts'
+import type { Network, Send } from '../ports.ts'
 import { MemoryDisk } from './memory-store.ts'
 
 /** A network that a test takes away and gives back. */

@@ -1,5 +1,5 @@
-import type { OutboxStore, StoredItem } from '../ports.ts'
-import { progressed } from '../stored-item.ts'
+import { progressed, type StoredItem } from '../item.ts'
+import type { OutboxStore } from '../ports.ts'
 
 /** A disk that outlives the stores on it, and can be told to fail. */
 export class MemoryDisk {

@@ -1,6 +1,6 @@
 import { createInterface } from 'node:readline'
 import { platformWorld } from '../../world.ts'
-import { FileStore, fileFlushLock, nodeNetwork } from '../node/index.ts'
+import { FileStore, fileFlushLock, nodeNetwork } from '../node/file-outbox.ts'
 import { Outbox } from '../outbox.ts'
 
 /** Does to an outbox file what it is told, line by line: `flush`, or `put PREFIX` without end, each key acknowledged. */

@@ -1,17 +1,20 @@
+import { existsSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { NAME_PATTERN, NAME_RULE } from '../../protocol/index.ts'
-import type { WorkerDeps } from '../deps.ts'
+import { Fatal, messageOf } from '../loop/failure.ts'
 import { httpWorkerTransport } from '../loop/http.ts'
-import { WorkerLoop } from '../loop/loop.ts'
-import { BadOptions } from './bad-options.ts'
-import { handlersWork, loadHandlers } from './handlers.ts'
-import { ThreadHeart } from './heartbeat/heartbeat-thread.ts'
+import { type Outcome, type RunInHand, WorkerLoop } from '../loop/loop.ts'
+import type { WorkerDeps } from '../loop/ports.ts'
+import type { PublisherDeps } from '../loop/progress.ts'
+import { type Handler, handleRun } from '../worker.ts'
+import { BadOptions } from './errors.ts'
+import { ThreadHeart } from './heartbeat-thread.ts'
 import { gainIdentity, type IdentityOptions, TokenKeeper } from './identity/identity.ts'
 import { lockState } from './identity/lock.ts'
-import { Trouble } from './identity/trouble.ts'
+import { RunAnnouncer, Trouble } from './output/announcer.ts'
 import { httpArtifacts } from './output/artifacts.ts'
-import { RunAnnouncer } from './output/run-announcer.ts'
 import { execWork } from './process/exec.ts'
 import { settleLeftovers } from './process/leftovers.ts'
 import { RunFolders } from './process/run-folder.ts'
@@ -25,28 +28,27 @@ export interface AgentOptions {
   kinds: readonly string[]
   concurrency: number
   work: { exec: string } | { handlers: string }
-  /** Variables that programs get beside those that they inherit. */
+  /** Variables for the programs besides the inherited ones. */
   env: Readonly<Record<string, string>>
-  /** Where its token and its runs are; by default a folder of the user's for this server and name. */
+  /** The folder of the token and the runs; default: one in the user's home for this server and name. */
   stateDir: string | null
-  /** How long what runs may go on after the agent was told to stop. */
+  /** How long runs may continue after the agent was told to stop. */
   drainMs: number
-  /** Plain http to other machines, where anybody on the way can read the token. */
+  /** Allows plain HTTP to other machines; anyone on the network can then read the token. */
   insecure: boolean
 }
 
-/** What the process is, so that it can start itself again as a supervisor or as a thread. */
+/** The program of this process; supervisors and the heartbeat thread start from its file. */
 export interface AgentProgram {
   file: string
   say(line: string): void
 }
 
 export interface RunningAgent {
-  /** Takes no more work; a second call stops what runs. */
+  /** Takes no more work; a second call stops the runs. */
   stop(): void
-  /** How many runs are at work. */
   running(): number
-  /** Null: as it was told to. Otherwise why it could not go on. */
+  /** Resolves to null if the agent was told to stop, or to the reason why it could not continue. */
   ended: Promise<string | null>
 }
 
@@ -118,7 +120,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
     await settling
     await thread?.close()
     keeper.stop()
-    // Before the next agent can begin here.
+    // Before the lock is released, so that the next agent in this folder is not detached.
     if (why === null) await transport.detach().catch(() => {})
     unlock()
     return why
@@ -134,7 +136,7 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
   }
 }
 
-/** Programs run in folders of their own; what was typed means the folder in which it was typed. */
+/** A leading ./ or ../ means the folder in which the agent was started; programs run in their own folders. */
 function fromHere(command: string): string {
   return /^\.\.?\//.test(command) ? `'${process.cwd().replaceAll("'", `'\\''`)}'/${command}` : command
 }
@@ -164,4 +166,40 @@ function defaultState(url: string, name: string | null): string {
   const base = process.env.XDG_STATE_HOME ?? join(homedir(), '.local', 'state')
   const { host, pathname } = new URL(url)
   return join(base, 'ichido', `${host}${pathname}-${name ?? 'agent'}`.replaceAll(/[^\w.-]+/g, '_'))
+}
+
+/** The handler of each kind: the default export of a handlers file. */
+type Handlers = ReadonlyMap<string, Handler<unknown, unknown>>
+
+async function loadHandlers(file: string): Promise<Handlers> {
+  const { default: exported } = await load(resolve(file), file)
+  const entries = typeof exported === 'object' && exported !== null ? Object.entries(exported) : []
+  const handlers = entries.filter((entry): entry is [string, Handler<unknown, unknown>] => {
+    return typeof entry[1] === 'function'
+  })
+  if (handlers.length === 0 || handlers.length < entries.length) {
+    throw new BadOptions(
+      `--handlers: ${file} must export an object of functions as its default: { kind: (run) => result, … }`,
+    )
+  }
+  return new Map(handlers)
+}
+
+/** Reports a missing or broken module in one sentence. */
+async function load(path: string, file: string): Promise<{ default?: unknown }> {
+  if (!existsSync(path)) throw new BadOptions(`--handlers: there is no file ${path}`)
+  try {
+    return (await import(pathToFileURL(path).href)) as { default?: unknown }
+  } catch (error) {
+    const [why = ''] = messageOf(error).split('\n')
+    throw new BadOptions(`--handlers: ${file} could not be loaded: ${why}`, { cause: error })
+  }
+}
+
+/** Gives each lease to the handler of its kind. */
+function handlersWork(handlers: Handlers, deps: PublisherDeps): (run: RunInHand) => Promise<Outcome> {
+  const unknown = () => {
+    throw new Fatal('UNKNOWN_KIND', 'This worker has no handler for this kind')
+  }
+  return (run) => handleRun({ options: {} }, handlers.get(run.lease.kind) ?? unknown, run, deps)
 }

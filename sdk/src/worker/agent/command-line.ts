@@ -1,9 +1,11 @@
 import { parseArgs } from 'node:util'
-import type { AgentOptions } from './agent.ts'
-import { BadOptions } from './bad-options.ts'
+import { forTerminal } from '../../terminal.ts'
+import { type AgentOptions, type RunningAgent, startAgent } from './agent.ts'
+import { BadOptions, isExpected } from './errors.ts'
 import { addedEnv } from './process/inherited.ts'
+import { nodeWorld } from './world.ts'
 
-export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
+const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --exec COMMAND
 
   --url URL            the URL of the control plane
   --enroll TOKEN       the enroll token, needed once; or in ICHIDO_ENROLL_TOKEN
@@ -20,10 +22,59 @@ export const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUE
   --drain SECONDS      how long runs may continue after SIGTERM (30)
   --insecure           allow plain HTTP to another machine`
 
+/** A signal to the process group arrives again from npm and from the script that npm runs. */
+const SAME_SIGNAL_MS = 1_000
 const DRAIN_SECONDS = 30
 
-/** The agent's own command line; null: it asks for help. */
-export function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv): AgentOptions | null {
+/** Runs the agent as a program. */
+export async function runAgent(file: string): Promise<void> {
+  const say = (line: string) => void process.stderr.write(`ichido-agent: ${forTerminal(line)}\n`)
+  try {
+    const options = readCommandLine(process.argv.slice(2), process.env)
+    if (options === null) {
+      process.stdout.write(`${USAGE}\n`)
+      return
+    }
+    const why = await untilStopped(() => startAgent(options, { file, say }), say)
+    if (why === null) return
+    say(why)
+    process.exitCode = 1
+  } catch (error) {
+    if (!isExpected(error)) throw error
+    say(error.message)
+    process.exitCode = error instanceof BadOptions ? 2 : 1
+  }
+}
+
+/** The first SIGTERM or Ctrl-C drains the agent, the second one stops its runs. Before the agent has started, both end it. */
+export async function untilStopped(
+  start: () => Promise<RunningAgent>,
+  say: (line: string) => void,
+): Promise<string | null> {
+  let agent: RunningAgent | null = null
+  let firstMs: number | null = null
+  const stop = () => {
+    if (agent === null) {
+      say('stopped')
+      process.exit(0)
+    }
+    const nowMs = nodeWorld.monotonic()
+    if (firstMs !== null && nowMs - firstMs < SAME_SIGNAL_MS) return
+    if (firstMs === null && agent.running() > 0)
+      say('takes no more work and waits for its runs; press Ctrl-C again to stop them')
+    firstMs ??= nowMs
+    agent.stop()
+  }
+  // Set before the start, because the agent may hold leases before `start` resolves.
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, stop)
+  agent = await start()
+  const why = await agent.ended
+  if (why === null) say('stopped')
+  return why
+}
+
+/** Reads the agent's command line; null if it asks for help. */
+function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv): AgentOptions | null {
   const { values } = parse(args)
   if (values.help) return null
   const token = values.enroll ?? env.ICHIDO_ENROLL_TOKEN

@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { uptime } from 'node:os'
-import { platformWorld, type World } from '../../world.ts'
-import type { Clocks } from '../loop/clocks.ts'
+import { type Clocks, platformWorld, type World } from '../../world.ts'
 
-/** Ms since the machine started: the same number in every process and thread of it. */
+/** Ms since the machine started, the same in all its processes and threads. */
 function machineMs(): number {
   return Number(process.hrtime.bigint() / 1000n) / 1000
 }
@@ -16,7 +15,5 @@ export const nodeWorld: World = {
   secret: (bytes) => randomBytes(bytes).toString('base64url'),
 }
 
-/**
- * Monotonic time stands still while a machine sleeps, uptime while a virtual one is frozen, and the wall clock can be set.
- */
+/** Monotonic time stops while the machine sleeps, uptime while a virtual machine is frozen; the wall clock can be set. */
 export const machineClocks: Clocks = () => ({ monotonic: machineMs(), uptime: uptime() * 1000, wall: Date.now() })

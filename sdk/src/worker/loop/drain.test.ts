@@ -3,7 +3,7 @@ import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import type { LeaseShape } from '../../protocol/index.ts'
 import { LEASE, Plane } from '../testing/plane.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import type { LeaseCall } from './transport.ts'
+import type { LeaseCall } from './ports.ts'
 
 let plane: Plane
 let begun: string[]

@@ -1,10 +1,16 @@
 import { InvalidValue } from '../../client/errors.ts'
-import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX } from '../../protocol/index.ts'
-import type { FailReport } from './transport.ts'
+import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, IchidoError, type LeaseShape } from '../../protocol/index.ts'
+import type { FailReport } from './ports.ts'
 
-/** A handler throws it to say that a retry would not help. */
+/**
+ * Thrown by a handler to fail the job without retries.
+ *
+ * @example
+ * throw new Fatal('NO_SUCH_IMAGE', 'The image does not exist')
+ */
 export class Fatal extends Error {
   override readonly name = 'Fatal'
+  /** The code of the failure. */
   readonly code: string
 
   constructor(code: string, message: string = code) {
@@ -13,7 +19,7 @@ export class Fatal extends Error {
   }
 }
 
-/** Also one of another copy of this module: the agent's single file has one of its own. */
+/** Also recognizes the class of another copy of this module, because the agent's single file has its own. */
 export function isFatal(error: unknown): error is Fatal {
   if (error instanceof Fatal) return true
   return error instanceof Error && error.name === 'Fatal' && 'code' in error && typeof error.code === 'string'
@@ -22,6 +28,7 @@ export function isFatal(error: unknown): error is Fatal {
 /** Why the signal of a handler aborted. The run is reported with it if the handler gives up because of the signal. */
 export class Stopped extends Error {
   override readonly name = 'Stopped'
+  /** The reason of the stop. */
   readonly code: 'STOPPED' | 'CANCELED' | 'TIMEOUT' | 'LEASE_LOST' | 'CONTINUATION_LOST'
 
   constructor(code: Stopped['code'], message: string) {
@@ -30,20 +37,20 @@ export class Stopped extends Error {
   }
 }
 
-/** Longer ones are of no use to anybody, and must not be what keeps a failure from being recorded. */
+/** A longer code is cut, so that its length never prevents the report. */
 export const CODE_MAX = 128
 export const MESSAGE_MAX = ERROR_MESSAGE_MAX
-/** One may be its own cause. */
+/** An error may be its own cause. */
 const CAUSES_MAX = 10
 
-/** What a handler threw, as it is reported. */
+/** The report for an error that a handler threw. */
 export function toFailure(error: unknown, signal: AbortSignal): FailReport {
   if (isFatal(error)) return failure(error, error.code, false)
   if (signal.aborted && signal.reason instanceof Stopped) {
     const { code, message } = signal.reason
     return { code, message, retryable: true }
   }
-  // A value that does not fit its schema will not fit it next time either.
+  // A value that does not match its schema will not match it on a retry.
   if (error instanceof InvalidValue) return failure(error, 'INVALID_VALUE', false)
   return failure(error, codeOf(error), true)
 }
@@ -55,14 +62,14 @@ export function failure(error: unknown, code: string, retryable: boolean): FailR
   return traceback === undefined ? report : { ...report, traceback: clean(traceback, ERROR_TRACEBACK_MAX) }
 }
 
-/** ENOENT, 23505, QUOTA_EXCEEDED: what systems, databases and libraries call an error tells more than its class. */
+/** The code of a system, database or library (ENOENT, 23505, QUOTA_EXCEEDED) says more than the class of the error. */
 function codeOf(error: unknown): string {
   const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
   if (typeof code === 'string' && /^[A-Z0-9_]+$/.test(code)) return code
   return (error instanceof Error && error.name) || 'ERROR'
 }
 
-/** Of anything that can be thrown; never throws itself. */
+/** The message of anything that can be thrown; never throws. */
 export function messageOf(error: unknown): string {
   if (error instanceof Error) return error.message
   try {
@@ -73,7 +80,7 @@ export function messageOf(error: unknown): string {
   }
 }
 
-/** With what led to it, as Node prints it. */
+/** The stack with its causes, as Node prints it. */
 function tracebackOf(error: unknown): string | undefined {
   if (!(error instanceof Error) || error.stack === undefined) return undefined
   let text = error.stack
@@ -81,14 +88,43 @@ function tracebackOf(error: unknown): string | undefined {
   for (let depth = 0; cause !== undefined && depth < CAUSES_MAX; depth++) {
     const stack = (cause instanceof Error && cause.stack) || ''
     // Not every browser begins a stack with the message.
-    const said = stack.includes(messageOf(cause)) ? stack : `${messageOf(cause)}\n${stack}`.trimEnd()
-    text += `\nCaused by: ${said}`
+    const shown = stack.includes(messageOf(cause)) ? stack : `${messageOf(cause)}\n${stack}`.trimEnd()
+    text += `\nCaused by: ${shown}`
     cause = cause instanceof Error ? cause.cause : undefined
   }
   return text
 }
 
-/** NUL cannot be stored, nor can half a character, which is what cutting text often leaves behind. */
+/** Removes NUL and half characters, which cannot be stored. */
 export function clean(text: string, max: number): string {
   return text.slice(0, max).replaceAll('\0', '').toWellFormed()
+}
+
+export function overrun(lease: LeaseShape): Error {
+  return new Error(`The handler of ${lease.kind} ignored its signal and still runs: ${which(lease)}`)
+}
+
+export function leftBehind(lease: LeaseShape): Error {
+  return new Error(`Closed, but the handler of ${lease.kind} ignored its signal and still runs: ${which(lease)}`)
+}
+
+export function unreported(lease: LeaseShape): Error {
+  return new Error(`Closed before the outcome of a run of ${lease.kind} was delivered: ${which(lease)}`)
+}
+
+function which({ job_id: jobId, attempt }: LeaseShape): string {
+  return `job ${jobId}, attempt ${attempt}`
+}
+
+/** Whether a later call may succeed. An unknown token counts, because it may be renewed. */
+export function isPassing(error: unknown): boolean {
+  return error instanceof IchidoError && (error.retryable || error.code === 'UNAUTHENTICATED')
+}
+
+export function refused(error: unknown): FailReport {
+  return failure(error, error instanceof IchidoError ? error.code : 'RESULT_REFUSED', false)
+}
+
+export function stopping(): Stopped {
+  return new Stopped('STOPPED', 'The worker is stopping')
 }

@@ -1,24 +1,23 @@
 import type { LeaseShape } from '../../protocol/index.ts'
-import { messageOf } from './failure.ts'
-import { isPassing, type RunInHand } from './loop.ts'
+import { isPassing, messageOf } from './failure.ts'
+import type { RunInHand } from './loop.ts'
+import type { LogChunk } from './ports.ts'
 import { ABORTED_PART, type PublisherDeps } from './progress.ts'
 import { Pump } from './pump.ts'
-import type { LogChunk } from './transport.ts'
 
-/** Of one chunk. */
 const CHUNK_LENGTH = 64 * 1024
-/** Of one run; lines beyond it are dropped. */
+/** The log limit of a run; further lines are dropped. */
 const LOG_LENGTH_MAX = 8 * 1024 * 1024
 const CUT_NOTE = '[The rest of the log was dropped]\n'
 
 /**
- * What a handler logs, on its way to the log of its run: in order, together when much comes up, and sent again until it was
- * heard. A log never fails its handler: `onTrouble` is told of what could not be sent.
+ * Sends the log lines of a handler: in order, several in one call, with retries. A log never fails its handler; `onTrouble` is
+ * called if lines could not be sent.
  */
 export class HandlerLog {
   readonly #lease: LeaseShape
   readonly #deps: PublisherDeps
-  /** Made by the first line: most handlers log nothing. */
+  /** Created by the first line, because most handlers log nothing. */
   #pump: Pump<LogChunk> | null = null
   #waiting = ''
   #n = 0
@@ -38,7 +37,7 @@ export class HandlerLog {
     this.#pump ??= new Pump({ world, onTrouble, read: () => this.#take(), send: (chunk) => this.#send(chunk) })
   }
 
-  /** Settles when all of it is stored, or nobody can wait for it any longer; of a run that was told to stop, soon. Null: it is empty. */
+  /** Resolves when all lines are stored or the time is up; a stopped run has little time. Null: the log is empty. */
   flush(run: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> | null {
     this.#closed = true
     return this.#pump && this.#end(this.#pump, run)
@@ -56,7 +55,7 @@ export class HandlerLog {
     if (!heard) onTrouble(new Error(`The end of the log of job ${this.#lease.job_id} could not be delivered`))
   }
 
-  /** The line that passes the limit is the last one. */
+  /** The line that reaches the limit is the last one. */
   #withinBounds(text: string): string {
     const roomLength = LOG_LENGTH_MAX - this.#length
     this.#length += text.length
@@ -76,7 +75,7 @@ export class HandlerLog {
     try {
       await this.#deps.transport.log(this.#lease.lease_id, [chunk])
     } catch (error) {
-      // Refused for good, as what comes after it would be: the lease is lost.
+      // A permanent refusal means that the lease is lost, so later lines would be refused, too.
       if (!isPassing(error)) this.#drop()
       throw error
     }
@@ -88,13 +87,13 @@ export class HandlerLog {
   }
 }
 
-/** NUL and half a character cannot be stored. */
+/** NUL and half characters cannot be stored. */
 function lineOf(line: unknown): string {
   const text = typeof line === 'string' ? line : messageOf(line)
   return text.replaceAll('\0', '\ufffd').toWellFormed()
 }
 
-/** Not between the halves of a character. */
+/** Does not cut a character in half. */
 function endOfChunk(text: string): number {
   return text.slice(0, CHUNK_LENGTH).isWellFormed() ? CHUNK_LENGTH : CHUNK_LENGTH - 1
 }

@@ -3,7 +3,7 @@ import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
 import { Stopped } from './failure.ts'
 import { Heart } from './heart.ts'
-import type { Hold } from './held-lease.ts'
+import type { Hold } from './ports.ts'
 
 const ONE_S = 1_000
 /** Of LEASE: a quarter of its time. */

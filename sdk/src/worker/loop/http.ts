@@ -2,56 +2,58 @@ import { type CallOptions, createCall } from '../../client/call.ts'
 import { innermost } from '../../client/errors.ts'
 import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { World } from '../../world.ts'
-import type { Beat, LeaseCall, RunReport, WorkerTransport } from './transport.ts'
+import type { Beat, LeaseCall, RunReport, WorkerTransport } from './ports.ts'
 
 export interface WorkerHttpOptions {
   url: string
-  /** Asked at each call, as it is renewed now and then. */
+  /** Called for each request, because the token is renewed from time to time. */
   token: () => string
   world: World
   fetch?: typeof fetch
-  /** Told of each call that was carried out. */
+  /** Called after each successful call. */
   onAnswer?: () => void
 }
 
 /** The control plane over HTTP. */
 export interface RemoteTransport extends WorkerTransport {
-  /** This worker stops: nobody need wait to hear of it. */
+  /** Tells the control plane that this worker stops. */
   detach(): Promise<void>
 }
 
-/** A call that is not answered in this time is given up; what may be sent again is. */
-const CALL_WITHIN_MS = 30_000
-/** Heartbeats are many and small: a lost one is followed by the next. */
-const BEAT_WITHIN_MS = 10_000
-/** Beyond the time that a poll asked for. */
-const POLL_LATE_MS = 10_000
-/** A goodbye is a courtesy, for which nobody's shutdown waits. */
-const DETACH_WITHIN_MS = 2_000
+/** The timeout of a call. */
+const CALL_TIMEOUT_MS = 30_000
+/** Short, because the next heartbeat follows soon. */
+const BEAT_TIMEOUT_MS = 10_000
+/** Added to the time that a poll waits at the control plane. */
+const POLL_MARGIN_MS = 10_000
+/** Short, because it delays the shutdown. */
+const DETACH_TIMEOUT_MS = 2_000
 
-type WorkerCall = (path: string, body: unknown, withinMs: number, signal?: AbortSignal) => Promise<unknown>
+type WorkerCall = (path: string, body: unknown, timeoutMs: number, signal?: AbortSignal) => Promise<unknown>
 
 export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport {
   const call = createWorkerCall(options)
-  const post = (path: string, body: unknown) => call(path, body, CALL_WITHIN_MS)
+  const post = (path: string, body: unknown) => call(path, body, CALL_TIMEOUT_MS)
   return {
     async lease(request, signal) {
-      const withinMs = request.waitMs + POLL_LATE_MS
-      const answer = (await call('/v1/leases', leaseBody(request), withinMs, signal)) as { leases: LeaseShape[] } | null
+      const timeoutMs = request.waitMs + POLL_MARGIN_MS
+      const answer = (await call('/v1/leases', leaseBody(request), timeoutMs, signal)) as {
+        leases: LeaseShape[]
+      } | null
       return answer?.leases ?? []
     },
     async start(leaseId, startId) {
       return (await post(pathOf(leaseId, 'start'), { start_id: startId })) as { repeated: boolean }
     },
     async heartbeat(leaseIds) {
-      const answer = await call('/v1/leases/heartbeat', { lease_ids: leaseIds }, BEAT_WITHIN_MS).catch(whenRevoked)
+      const answer = await call('/v1/leases/heartbeat', { lease_ids: leaseIds }, BEAT_TIMEOUT_MS).catch(whenRevoked)
       if (answer === null) return leaseIds.map(() => LOST)
       const { data } = answer as { data: { held: boolean; cancel_requested: boolean }[] }
       return data.map((beat) => ({ held: beat.held, cancelRequested: beat.cancel_requested }))
     },
     async cancels(known, waitMs, signal) {
       const body = { known, wait_seconds: waitMs / 1000 }
-      const answer = await call('/v1/leases/cancels', body, waitMs + POLL_LATE_MS, signal)
+      const answer = await call('/v1/leases/cancels', body, waitMs + POLL_MARGIN_MS, signal)
       return (answer as { lease_ids: string[] }).lease_ids
     },
     async publish(leaseId, events) {
@@ -73,24 +75,24 @@ export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport
       await post(pathOf(leaseId, 'release'), {})
     },
     async detach() {
-      await call('/v1/workers/detach', {}, DETACH_WITHIN_MS)
+      await call('/v1/workers/detach', {}, DETACH_TIMEOUT_MS)
     },
   }
 }
 
 const LOST: Beat = { held: false, cancelRequested: false }
 
-/** A revoked worker holds nothing any more. */
+/** A revoked worker holds no leases. */
 function whenRevoked(error: unknown): null {
   if (error instanceof IchidoError && error.code === 'FORBIDDEN') return null
   throw error
 }
 
-/** One request of a worker: with a deadline, and everything that may pass by itself thrown as UNAVAILABLE. */
+/** A request with a timeout. Temporary failures are thrown as UNAVAILABLE. */
 export function createWorkerCall({ url, token, world, fetch: send = fetch, onAnswer }: WorkerHttpOptions): WorkerCall {
-  return async (path, body, withinMs, signal) => {
+  return async (path, body, timeoutMs, signal) => {
     const late = new AbortController()
-    const callOff = world.after(withinMs, () => late.abort())
+    const callOff = world.after(timeoutMs, () => late.abort())
     const options: CallOptions = { body, signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal }
     const call = createCall({ url, token: token(), fetch: reaching(send, signal, late.signal) })
     try {
@@ -106,7 +108,7 @@ export function createWorkerCall({ url, token, world, fetch: send = fetch, onAns
   }
 }
 
-/** What comes from a proxy in between is told from what the control plane says. */
+/** Distinguishes the answers of a proxy from those of the control plane. */
 function reaching(send: typeof fetch, signal: AbortSignal | undefined, late: AbortSignal): typeof fetch {
   return async (input, init) => {
     let response: Response
@@ -135,7 +137,7 @@ function outage(error: unknown, late: AbortSignal): IchidoError {
   return new IchidoError('UNAVAILABLE', `The control plane cannot be reached: ${why}`, { cut })
 }
 
-/** What to do about a server whose certificate is not trusted; null: something else is wrong. */
+/** Advice for a server whose certificate is not trusted; null for another error. */
 export function certificateAdvice(why: string): string | null {
   const isCertificate = /certificate|self.signed|CERT_/i.test(why)
   return isCertificate ? 'Set NODE_EXTRA_CA_CERTS to the file of the authority that signed it.' : null

@@ -3,7 +3,7 @@ import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
 import { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop.ts'
-import type { LeaseCall, Outbox, RunReport } from './transport.ts'
+import type { LeaseCall, Outbox, RunReport } from './ports.ts'
 
 let world: FakeWorld
 let plane: Plane

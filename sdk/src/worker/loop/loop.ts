@@ -1,38 +1,34 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import { sleep } from '../../world.ts'
-import type { WorkerDeps } from '../deps.ts'
-import { type Clocks, elapsedMs, type Mark, monotonicOnly } from './clocks.ts'
-import { failure, Stopped } from './failure.ts'
-import { Heart } from './heart.ts'
-import { aloneMsOf, type Hold, type Keeper } from './held-lease.ts'
+import { type Clocks, elapsedMs, type Mark, monotonicOnly, sleep } from '../../world.ts'
+import { isPassing, leftBehind, overrun, refused, Stopped, stopping, unreported } from './failure.ts'
+import { aloneMsOf, Heart } from './heart.ts'
 import { GIVEN_UP, Pacing } from './pacing.ts'
+import type { FailReport, FinishReport, Hold, Keeper, LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 import { type NextCall, Reporter } from './reporter.ts'
-import { leftBehind, overrun, unreported } from './run-troubles.ts'
-import type { FailReport, FinishReport, LeaseCall, RunReport } from './transport.ts'
 
-/** What the loop hands to whoever does the work. */
+/** A run, as the loop gives it to `work`. */
 export interface RunInHand {
   lease: LeaseShape
   /** Aborts with a `Stopped` when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   signal: AbortSignal
   hold: Hold
-  /** From 0, below `concurrency`, and no other run's at the same time. */
+  /** A number from 0, below `concurrency`, that no other run has at the same time. */
   slot: number
-  /** Nothing of it runs any more, and it has all the time that its lease has: what it wrote is still to be told. */
+  /** Call it when the work has ended; the lease is then kept until the last output is sent. */
   ended(): void
 }
 
-/** Released: the run ended because the worker stops; that is nobody's fault and costs no retry. */
+/** `released`: the run ended because the worker stops; this costs no retry. */
 export type Outcome = { result: FinishReport } | { failure: FailReport } | 'released'
 
 export interface LoopOptions {
   queues: readonly string[]
   kinds: readonly string[]
   concurrency: number
-  /** Start runs in the call that leases them; otherwise by a call of its own right before the work begins. */
+  /** True: runs start in the call that leases them. False: by a separate call right before the work. */
   startAtOnce: boolean
-  /** How long `close` waits for a run that was told to stop, and for its report, before it leaves them; default: for ever. */
+  /** How long `close` waits for a stopped run and its report; default: without limit. */
   leaveAfterMs?: number
   /** Never throws. */
   work(run: RunInHand): Promise<Outcome>
@@ -41,11 +37,11 @@ export interface LoopOptions {
 interface Run {
   lease: LeaseShape
   controller: AbortController
-  /** Until it has ended, or was left behind. */
+  /** False after it has ended or was left behind. */
   atWork: boolean
-  /** Nothing of ours keeps it or ends it any more. */
+  /** Stops its heartbeats and timers. */
   letGo(): void
-  /** Made when its report is to be tried again: most are heard at once. */
+  /** Created when its report must be retried; most reports succeed at once. */
   patience: Patience | null
 }
 
@@ -54,14 +50,13 @@ interface Patience {
   end(): void
 }
 
-/** A lease whose answer took longer than this is confirmed by a heartbeat before the work begins. */
+/** A lease whose answer took longer is confirmed by a heartbeat before the work begins. */
 const FRESH_MS = 1_000
-/** In one call. */
 const LEASES_MAX = 1_000
 const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 30_000
 
-/** Leases as many runs as there is room for, keeps their leases alive, and reports how they end. */
+/** Leases as many runs as there is room for, keeps their leases alive, and reports their outcomes. */
 export class WorkerLoop {
   readonly #options: LoopOptions
   readonly #deps: WorkerDeps
@@ -72,17 +67,17 @@ export class WorkerLoop {
   readonly #startId: string
   readonly #polling = new AbortController()
   readonly #hurry = new AbortController()
-  /** Closed without what was still to be reported. */
+  /** Aborts when `close` gives up on undelivered reports. */
   readonly #gone = new AbortController()
   readonly #running = new Map<Promise<void>, Run>()
   readonly #leftBehind: Promise<void>[] = []
-  /** Leases whose end was not heard yet. */
+  /** Leases whose end was not acknowledged yet. */
   readonly #inHand = new Set<string>()
   readonly #slots = new Set<number>()
   readonly #loop: Promise<void>
-  /** Names of polls that were not answered: what was leased in an answer that got lost is handed out again under its name. */
+  /** Polls without an answer. A repeated poll with the same id gets the leases of the lost answer. */
   readonly #lostPolls: Pick<LeaseCall, 'pollId' | 'max'>[] = []
-  /** Calls that may bring work and are on their way; what they ask for, and what will have left by then. */
+  /** Calls under way that may bring leases, how many they asked for, and how many runs they report. */
   readonly #asking = new Set<Promise<void>>()
   #asked = 0
   #leaving = 0
@@ -106,7 +101,7 @@ export class WorkerLoop {
     this.#loop = this.#poll()
   }
 
-  /** Takes no more work and waits for what is running; what still runs after `drainMs` is told to stop. */
+  /** Takes no more work and waits for the runs; those that continue after `drainMs` are told to stop. */
   async close(drainMs: number): Promise<void> {
     const { world } = this.#deps
     const { leaveAfterMs } = this.#options
@@ -121,12 +116,12 @@ export class WorkerLoop {
     for (const callOff of callOffs) callOff()
   }
 
-  /** What `close` did not wait for: each settles when its run has ended after all, which nobody is told. */
+  /** The runs that `close` did not wait for; each settles when the run ends, which is not reported. */
   get leftBehind(): readonly Promise<void>[] {
     return this.#leftBehind
   }
 
-  /** Tells everything that runs to stop. */
+  /** Tells every run to stop. */
   hurry(): void {
     this.#polling.abort()
     this.#hurry.abort()
@@ -138,10 +133,7 @@ export class WorkerLoop {
     while (this.#running.size > 0) await Promise.all(this.#running.keys())
   }
 
-  /**
-   * Leases of runs that go on are neither kept nor given back: they lapse, and nobody else has those jobs before. So do those
-   * of runs whose end nobody has heard yet.
-   */
+  /** The leases are neither kept nor released: they expire, and no other worker gets the jobs before. */
   #leave(): void {
     for (const [ended, run] of this.#running) {
       this.#running.delete(ended)
@@ -154,7 +146,7 @@ export class WorkerLoop {
     this.#left()
   }
 
-  /** A promise of its own for each who waits: one for all would remember them for ever. */
+  /** A new promise for each wait, because one shared promise would collect the listeners of all waits. */
   #whenLeft(): Promise<void> {
     return new Promise((resolve) => {
       this.#left = resolve
@@ -179,7 +171,7 @@ export class WorkerLoop {
     }
   }
 
-  /** What to lease along with so many reports. Not while a poll waits: it has asked for all that there is room for. */
+  /** What to lease together with the reports; nothing while a poll waits, because it asked for all the room. */
   #askNext(reporting: number): NextCall | null {
     const room = this.#options.concurrency - this.#inHand.size + this.#leaving + reporting - this.#asked
     if (this.#waitsForWork || this.#polling.signal.aborted) return null
@@ -205,7 +197,7 @@ export class WorkerLoop {
     }
   }
 
-  /** Answers with how long to wait before the next time. */
+  /** Returns the pause before the next poll. */
   async #ask(call: LeaseCall, signal: AbortSignal): Promise<number> {
     const sent = this.#clocks()
     try {
@@ -221,13 +213,13 @@ export class WorkerLoop {
     }
   }
 
-  /** Whoever wonders why work begins late is told. */
+  /** Reports that long polls were given up, which delays work. */
   #paced(call: LeaseCall, pauseMs: number): number {
     if (call.waitMs > 0 && this.#pacing.waitMs === 0) this.#deps.onTrouble(new Error(GIVEN_UP))
     return pauseMs
   }
 
-  /** What may have been leased by a poll that was called off before its answer came; it is given back. */
+  /** Repeats an aborted poll, so that the runs it may have leased are released. */
   async #collect(call: LeaseCall): Promise<0> {
     const sent = this.#clocks()
     try {
@@ -239,8 +231,8 @@ export class WorkerLoop {
   }
 
   /**
-   * Null: not now. A lost one is asked again as it was, for it may bring all that it asked for. Until that has room nothing
-   * new takes it away: what was leased with it would wait for nobody, and cost a retry.
+   * Null: not now. A lost poll is repeated unchanged, because it may bring all the runs that it asked for. No new poll starts
+   * before there is room for that: the runs of the lost answer would wait for their timeout, and cost a retry.
    */
   #call(room: number, waitMs: number): LeaseCall | null {
     const { queues, kinds, startAtOnce } = this.#options
@@ -258,7 +250,7 @@ export class WorkerLoop {
 
   #begin(lease: LeaseShape, sent: Mark): void {
     const controller = new AbortController()
-    // It was leased while the worker was told to stop: given back, not begun.
+    // A run that was leased during the stop is released.
     if (this.#polling.signal.aborted) controller.abort(stopping())
     const run: Run = { lease, controller, atWork: false, letGo() {}, patience: null }
     const ended = this.#run(run, sent)
@@ -292,7 +284,6 @@ export class WorkerLoop {
         hold.runEnded()
       }
       const outcome = signal.aborted ? 'released' : await this.#work({ lease, signal, hold, ended })
-      // Left behind.
       if (!run.atWork) return
       run.atWork = false
       ended()
@@ -310,26 +301,26 @@ export class WorkerLoop {
     try {
       return await this.#options.work({ ...run, slot })
     } finally {
-      // Before the report, whose answer may bring the run that takes the place of this one.
+      // Freed before the report, whose answer may bring the next run.
       this.#slots.delete(slot)
     }
   }
 
-  /** False: the run is not ours to begin. */
+  /** False: this worker must not begin the run. */
   async #confirm(lease: LeaseShape, hold: Hold, signal: AbortSignal): Promise<boolean> {
     const { transport } = this.#deps
     return this.#insist(signal, async () => {
       if (this.#options.startAtOnce) return hold.ask()
       const startSent = this.#clocks()
       const { repeated } = await transport.start(lease.lease_id, this.#startId)
-      // Its first answer got lost, perhaps so long ago that the control plane has begun to wait for this worker.
+      // The first answer got lost, perhaps so long ago that the lease has expired.
       if (repeated) return hold.ask()
       hold.confirm(startSent)
       return true
     })
   }
 
-  /** Tries for as long as the run may still be begun. */
+  /** Retries until the run must not begin any more. */
   async #insist(signal: AbortSignal, ask: () => Promise<boolean>): Promise<boolean> {
     for (let failures = 0; ; failures++) {
       try {
@@ -349,7 +340,7 @@ export class WorkerLoop {
     return this.#deps.world.after(seconds * 1000, expire)
   }
 
-  /** Tried for as long as it can be heard; a result that is refused is what the run then fails with. */
+  /** Retries while the report can be accepted. If the result is refused, the run fails with the refusal. */
   async #report(run: Run, outcome: Outcome, hold: Hold): Promise<void> {
     const { lease } = run
     const { transport, outbox } = this.#deps
@@ -380,7 +371,7 @@ export class WorkerLoop {
     if (outbox?.eager || run.patience !== null) await outbox?.drop(lease)
   }
 
-  /** Until nobody can be waiting for the report any more; one on disk waits for the next start of the process. */
+  /** How long a report is retried: until the lease cannot be valid; a stored report until the process stops. */
   #patience({ lease_ttl_seconds, continuation_seconds }: LeaseShape, lost: AbortSignal): Patience {
     if (this.#deps.outbox !== undefined) return { over: AbortSignal.any([lost, this.#hurry.signal]), end() {} }
     const late = new AbortController()
@@ -392,17 +383,4 @@ export class WorkerLoop {
     const ms = Math.min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** Math.min(failures, 10))
     return askedMsOf(error) + ms * (0.5 + this.#deps.world.random() / 2)
   }
-}
-
-/** A token that is not known now may be again after it was renewed. */
-export function isPassing(error: unknown): boolean {
-  return error instanceof IchidoError && (error.retryable || error.code === 'UNAUTHENTICATED')
-}
-
-export function refused(error: unknown): FailReport {
-  return failure(error, error instanceof IchidoError ? error.code : 'RESULT_REFUSED', false)
-}
-
-function stopping(): Stopped {
-  return new Stopped('STOPPED', 'The worker is stopping')
 }

@@ -1,18 +1,21 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../../protocol/index.ts'
 import { sleep, unlessAborted, type World } from '../../world.ts'
-import type { Hold } from './held-lease.ts'
-import { isPassing, type RunInHand } from './loop.ts'
-import type { WorkerEvent, WorkerTransport } from './transport.ts'
+import { isPassing } from './failure.ts'
+import type { RunInHand } from './loop.ts'
+import type { Hold, WorkerEvent, WorkerTransport } from './ports.ts'
 
 /**
- * Tells whoever watches the job. Settles when the event is stored; what it is refused with is thrown, and so is why the run is
- * to stop, if it is told so meanwhile. Nobody need wait for it: whatever was told is on its way before the outcome of the run is.
+ * Publishes an event of the job. Resolves when the event is stored; rejects with the refusal, or with the `Stopped` of the
+ * signal. You need not await it: all events are sent before the outcome of the run.
+ *
+ * @example
+ * await progress({ percent: 50 })
  */
 export interface Progress {
-  /** The next event of the stage `progress`, counted from 1. */
+  /** Publishes the next event of the stage `progress`, numbered from 1. */
   (data: unknown): Promise<void>
-  /** An event of a stage of the job's, by its number inside the stage, from 0: told again, it is still one event. */
+  /** Publishes the event number `sub` of a declared stage, from 0; a repeated event is stored once. */
   (stage: string, sub: number, data?: unknown): Promise<void>
 }
 
@@ -29,20 +32,20 @@ interface Waiting {
   reject(error: unknown): void
 }
 
-/** The run whose events they are. */
-type Told = Pick<RunInHand, 'lease' | 'signal'> & { hold: Pick<Hold, 'lost'> }
+/** The run that publishes. */
+type PublishingRun = Pick<RunInHand, 'lease' | 'signal'> & { hold: Pick<Hold, 'lost'> }
 
-/** In one call. */
+/** The limits of one call. */
 const EVENTS_MAX = 100
 const LENGTH_MAX = 1024 * 1024
-/** A handler that tells more than can be sent, and does not wait, hears of it. */
+/** `progress()` rejects if a handler does not await it and more events wait. */
 const WAITING_MAX = 10_000
 const RETRY_FIRST_MS = 250
 const RETRY_MAX_MS = 5_000
-/** Of the time that a run may go on without a heartbeat; one that was told to stop may have little of it left. */
+/** The part of the time without a heartbeat that a stopped run may use for its last output. */
 export const ABORTED_PART = 0.05
 
-/** The events of one run, on their way: in order, together when many come up, and sent again until they were heard. */
+/** Sends the events of one run: in order, several in one call, with retries. */
 export class Publisher {
   readonly #lease: LeaseShape
   readonly #deps: PublisherDeps
@@ -52,30 +55,30 @@ export class Publisher {
   #late: AbortController | null = null
   #lateOrLost: AbortSignal | null = null
   #sending: Promise<void> | null = null
-  #told = 0
+  #published = 0
 
-  constructor({ lease, hold, signal }: Told, deps: PublisherDeps) {
+  constructor({ lease, hold, signal }: PublishingRun, deps: PublisherDeps) {
     this.#lease = lease
     this.#deps = deps
     this.#hold = hold
     this.#signal = signal
   }
 
-  readonly progress: Progress = (...told: [unknown] | [string, number, unknown?]) => {
-    const stored = this.#publish(told)
-    // Who does not wait for it must not be ended by it.
+  readonly progress: Progress = (...event: [unknown] | [string, number, unknown?]) => {
+    const stored = this.#publish(event)
+    // Without a listener, a rejection would end the process.
     stored.catch(() => {})
     return stored
   }
 
   /**
-   * Settles when all that was told is stored or was refused. In an outage that is as late as the outcome itself could be
-   * heard; the report of a run that was told to stop cannot wait that long.
+   * Resolves when all events are stored or refused. In an outage this takes as long as the report itself may; a stopped run does
+   * not wait that long.
    */
   async flush({ signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
     if (this.#sending === null) return
     let resolve = () => {}
-    // Not by `Promise.withResolvers`, which Node 20 lacks.
+    // Node 20 lacks `Promise.withResolvers`.
     const late = new Promise<void>((settle) => {
       resolve = settle
     })
@@ -95,16 +98,16 @@ export class Publisher {
     return this.#late
   }
 
-  /** Made when something has to be sent again: most runs tell nothing, and most of what they tell is heard at once. */
+  /** Created when a call must be retried, which is rare. */
   #over(): AbortSignal {
     this.#lateOrLost ??= AbortSignal.any([this.#hold.lost, this.#lateness().signal])
     return this.#lateOrLost
   }
 
-  async #publish(told: [unknown] | [string, number, unknown?]): Promise<void> {
-    const [stage, sub, data] = told.length === 1 ? [PROGRESS_STAGE, ++this.#told, told[0]] : told
+  async #publish(given: [unknown] | [string, number, unknown?]): Promise<void> {
+    const [stage, sub, data] = given.length === 1 ? [PROGRESS_STAGE, ++this.#published, given[0]] : given
     const seq = this.#seqOf(stage, sub)
-    // As it is now: what the handler does to it later is another event's.
+    // A copy, because the handler may change the object later.
     const text = JSON.stringify(data ?? null) ?? 'null'
     if (this.#waiting.length >= WAITING_MAX)
       throw new Error(`${WAITING_MAX} events wait to be sent: await progress() before you send more`)
@@ -113,8 +116,8 @@ export class Publisher {
       this.#waiting.push({ event, length: text.length, resolve, reject })
       this.#sending ??= this.#drain()
     })
-    // In an outage an event waits as long as the outcome may: a handler that is to stop must not wait along with it. What it
-    // tells after that is its last word, and waited for.
+    // In an outage an event waits as long as the outcome may, and a stopped handler must not wait for it. Events that it
+    // publishes after the stop are awaited.
     await (this.#signal.aborted ? stored : unlessAborted(stored, this.#signal))
   }
 
@@ -127,7 +130,7 @@ export class Publisher {
   }
 
   async #drain(): Promise<void> {
-    // What is told in this very moment goes along.
+    // Includes the events of the same turn.
     await null
     while (this.#waiting.length > 0) await this.#send(this.#take())
     this.#sending = null
@@ -155,13 +158,13 @@ export class Publisher {
         if (isPassing(error) && !this.#over().aborted) {
           await sleep(world, askedMsOf(error) + retryMs * (0.5 + world.random() / 2), this.#over())
         } else if (!isPassing(error) && batch.length > 1) {
-          // One of them is refused: each speaks for itself.
-          for (const one of batch) await this.#send([one])
+          // One event was refused, so each event is sent separately.
+          for (const waiting of batch) await this.#send([waiting])
           return
         } else {
-          const told = inHandlerWords(error)
-          onTrouble(isPassing(error) ? unheard(this.#lease, batch.length, error) : told)
-          for (const { reject } of batch) reject(told)
+          const refusal = inHandlerWords(error)
+          onTrouble(isPassing(error) ? undelivered(this.#lease, batch.length, error) : refusal)
+          for (const { reject } of batch) reject(refusal)
           return
         }
       }
@@ -169,7 +172,7 @@ export class Publisher {
   }
 }
 
-function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
+function undelivered({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
   const why = error instanceof Error ? error.message : String(error)
   return new IchidoError(
     'UNAVAILABLE',
@@ -177,7 +180,7 @@ function unheard({ job_id: jobId }: LeaseShape, count: number, error: unknown): 
   )
 }
 
-/** A refusal of an event, as its handler told it: it knows of no list that the event was sent in. */
+/** Names the fields of the event alone, because the handler does not know the list in which it was sent. */
 function inHandlerWords(error: unknown): unknown {
   if (!(error instanceof IchidoError) || error.code !== 'INVALID_PAYLOAD') return error
   const own = (text: string) => text.replace(/^events\.\d+\./, '')

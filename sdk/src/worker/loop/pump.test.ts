@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
-import { Tail } from '../agent/output/tail.ts'
+import { Tail } from '../agent/output/output.ts'
 import { Pump } from './pump.ts'
 
 /** Of a run that nobody tells to stop. */

@@ -1,10 +1,10 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { sleep, type World } from '../../world.ts'
-import { isPassing } from './loop.ts'
+import { isPassing } from './failure.ts'
 
 export interface PumpOptions<Batch> {
   world: World
-  /** What is there to send now; null when nothing. `last`: the program has ended, nothing will be added. */
+  /** The next batch; null if there is none. `last`: the program has ended, so nothing will be added. */
   read(last: boolean): Batch | null
   send(batch: Batch): Promise<void>
   onTrouble(error: unknown): void
@@ -13,7 +13,7 @@ export interface PumpOptions<Batch> {
 const LOOK_MS = 300
 const RETRY_MS = 2_000
 
-/** Carries what a program writes to the control plane: in order, a batch at a time, tried again until it was heard. */
+/** Sends the output of a program to the control plane: in order, one batch at a time, with retries. */
 export class Pump<Batch> {
   readonly #options: PumpOptions<Batch>
   readonly #ending = new AbortController()
@@ -25,10 +25,10 @@ export class Pump<Batch> {
     this.#done = this.#run()
   }
 
-  /** Sends what is left, through any outage, until it is late. False: not all of it was heard. */
+  /** Sends the rest, through any outage, until `late` aborts. False: not all of it was delivered. */
   async end(late: AbortSignal): Promise<boolean> {
     this.#ending.abort()
-    // A call may be on its way that nobody answers.
+    // A call under way may never be answered.
     const tooLate = new Promise<false>((resolve) => {
       const giveUp = () => {
         this.#late.abort()
@@ -40,7 +40,7 @@ export class Pump<Batch> {
     return Promise.race([this.#done, tooLate])
   }
 
-  /** Never rejects: what a program does to its files must not end the agent. */
+  /** Never rejects: a program that damages its files must not end the agent. */
   async #run(): Promise<boolean> {
     const { world, onTrouble } = this.#options
     for (;;) {
@@ -61,7 +61,7 @@ export class Pump<Batch> {
     for (let batch = read(last); batch !== null; batch = read(last)) {
       await this.#deliver(batch)
       if (this.#late.signal.aborted) return
-      // A batch that needed no sending would let nothing else have its turn.
+      // Batches that need no call would otherwise block the event loop.
       await new Promise<void>((resolve) => world.soon(resolve))
     }
   }

@@ -1,12 +1,11 @@
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
-import type { WorkerDeps } from '../deps.ts'
-import { type Clocks, type Mark, monotonicOnly } from './clocks.ts'
-import type { LeaseCall, RunReport } from './transport.ts'
+import { type Clocks, type Mark, monotonicOnly } from '../../world.ts'
+import type { LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 
 const REPORTS_PER_CALL = 250
-/** While one call is being carried out there, the answer to another is being worked on here. */
+/** While the control plane executes one call, the worker handles the answer to the other. */
 const CALLS_MAX = 2
-/** Fewer wait for the call that is under way. */
+/** With fewer reports, the second call waits for the first. */
 const WORTH_A_CALL = 100
 
 interface Waiting {
@@ -15,21 +14,21 @@ interface Waiting {
   reject(error: unknown): void
 }
 
-/** What is to be leased along with reports. */
+/** Decides what to lease together with reports. */
 export interface NextWork {
-  /** This lease is no longer in hand. */
+  /** The report of this lease was accepted. */
   heard(leaseId: string): void
-  /** Null: nothing now. */
+  /** Null: lease nothing. */
   next(reporting: number): NextCall | null
 }
 
 export interface NextCall {
   call: LeaseCall
-  /** Called once, when the call has ended; null: nobody knows what came of it. */
+  /** Called once, when the call has ended; null: its result is unknown. */
   settled(answer: { leases: LeaseShape[]; sent: Mark } | null): void
 }
 
-/** Reports that come up while others are on their way go together in the next call; it never waits for a timer. */
+/** Puts the reports that arrive during a call into the next call; it never waits for a timer. */
 export class Reporter {
   readonly #deps: WorkerDeps
   readonly #clocks: Clocks
@@ -44,7 +43,7 @@ export class Reporter {
     this.#work = work
   }
 
-  /** Settles when it was recorded; what it is refused with, or why nobody heard it, is thrown. */
+  /** Resolves when the report is recorded; rejects with the refusal or the outage. */
   send(report: RunReport): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ report, resolve, reject })
@@ -55,7 +54,7 @@ export class Reporter {
   #schedule(): void {
     if (this.#scheduled || this.#calls >= CALLS_MAX) return
     this.#scheduled = true
-    // What ends in this very moment goes along.
+    // Includes the runs that end in the same turn.
     queueMicrotask(() => {
       this.#scheduled = false
       while (this.#waiting.length >= (this.#calls === 0 ? 1 : WORTH_A_CALL) && this.#calls < CALLS_MAX)
@@ -91,8 +90,8 @@ export class Reporter {
       if (batch.length === 1 || !(error instanceof IchidoError) || error.retryable) {
         for (const { reject } of batch) reject(error)
       } else {
-        // The call as a whole was refused, perhaps because of one report that is too large: each speaks for itself.
-        for (const one of batch) await this.#call([one])
+        // The call was refused as a whole, perhaps because one report is too large: each report is sent separately.
+        for (const waiting of batch) await this.#call([waiting])
       }
     }
   }

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { FileStore } from '../../outbox/node/index.ts'
+import { FileStore } from '../../outbox/node/file-store.ts'
 import { platformWorld } from '../../world.ts'
 import { writeDurably } from '../agent/output/files.ts'
 

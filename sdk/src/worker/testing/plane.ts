@@ -8,7 +8,7 @@ import type {
   RunReport,
   WorkerEvent,
   WorkerTransport,
-} from '../loop/transport.ts'
+} from '../loop/ports.ts'
 
 export const LEASE: LeaseShape = {
   job_id: 'job',

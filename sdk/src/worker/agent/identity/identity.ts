@@ -2,55 +2,45 @@ import { createHash } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { hostname, platform, release } from 'node:os'
 import { dirname } from 'node:path'
-import type { RegisteredShape, RenewedShape } from '../../../protocol/index.ts'
-import { IchidoError } from '../../../protocol/index.ts'
+import { IchidoError, type RegisteredShape, type RenewedShape } from '../../../protocol/index.ts'
 import { sleep } from '../../../world.ts'
 import { createWorkerCall, type WorkerHttpOptions } from '../../loop/http.ts'
+import { NotEnrolled, OtherWorker } from '../errors.ts'
 import { parseJson, readIfThere, writeDurably } from '../output/files.ts'
 
-/** Who an agent is, as it stands in its state folder. */
+/** The identity of an agent, as its state folder keeps it. */
 export interface Identity {
   url: string
   worker_id: string
   worker_token: string
   name: string
-  /** What it was enrolled for; null: all queues. */
+  /** The queues that it may lease from; null: all queues. */
   queues: readonly string[] | null
-  /** Ms since 1970; when the token ends, and since when we have it. */
+  /** When the token expires, and when the agent got it, in ms since 1970. */
   expires_at_ms: number
   gained_at_ms: number
-  /** Hash of the enroll token that was used up for it: the same command line is run again and again. */
+  /** The hash of the used enroll token, because the same command line is run many times. */
   enrolled_with: string
 }
 
 export interface IdentityOptions extends Pick<WorkerHttpOptions, 'url' | 'world' | 'fetch'> {
   file: string
-  /** How to become somebody: by a token that was given for it, or by one that is made when it is needed. */
+  /** An enroll token, or a function that makes one when it is needed. */
   enroll: { token: string } | { make(): Promise<string> } | null
   name: string | null
   queues: readonly string[]
   say(line: string): void
 }
 
-const CALL_WITHIN_MS = 30_000
-/** Renewed when so much of its time is left. */
+const CALL_TIMEOUT_MS = 30_000
+/** The token is renewed when this part of its lifetime is left. */
 const RENEW_PART = 0.5
 const LOOK_MS = 3_600_000
 const RETRY_MS = 600_000
 const WARN_MS = 24 * 3_600_000
 const REGISTER_TRIES_MAX = 5
 
-/** An agent has no token that the control plane would accept, and nothing to get one with. */
-export class NotEnrolled extends Error {
-  override readonly name = 'NotEnrolled'
-}
-
-/** The state folder is another worker's, and nobody said that it is to be the same one from now on. */
-export class OtherWorker extends Error {
-  override readonly name = 'OtherWorker'
-}
-
-/** Finds out who this agent is: from its file or, with an enroll token that was not used yet, by registering. */
+/** Reads the identity from its file, or registers with an unused enroll token. */
 export async function gainIdentity(options: IdentityOptions): Promise<Identity> {
   const { enroll, say } = options
   const known = readIdentity(options)
@@ -79,8 +69,8 @@ export async function gainIdentity(options: IdentityOptions): Promise<Identity> 
 }
 
 /**
- * Two lines that were pasted on one machine are two workers; the second must not take the first one's place. A worker
- * that is called by its name is meant to be the same one, for whichever queues.
+ * Two enroll lines on one machine are two workers, so the second must not replace the first. A worker with the same --name is
+ * the same worker, even with other queues.
  */
 function refuseOther(known: Identity | null, { name, queues, file }: IdentityOptions): void {
   if (known === null) return
@@ -97,7 +87,7 @@ function mayTake({ queues }: Identity, asked: readonly string[]): boolean {
 
 async function renew(identity: Identity, options: IdentityOptions): Promise<Identity> {
   const call = createWorkerCall({ ...options, token: () => identity.worker_token })
-  const { worker_token, expires_at } = (await call('/v1/workers/renew', {}, CALL_WITHIN_MS)) as RenewedShape
+  const { worker_token, expires_at } = (await call('/v1/workers/renew', {}, CALL_TIMEOUT_MS)) as RenewedShape
   const times = { expires_at_ms: Date.parse(expires_at), gained_at_ms: options.world.now() }
   const renewed = { ...identity, worker_token, ...times }
   writeIdentity(options.file, renewed)
@@ -117,7 +107,7 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
   }
   for (let tries = 1; ; tries++) {
     try {
-      const made = (await call('/v1/workers/register', body, CALL_WITHIN_MS)) as RegisteredShape
+      const made = (await call('/v1/workers/register', body, CALL_TIMEOUT_MS)) as RegisteredShape
       const identity = {
         url,
         worker_id: made.worker_id,
@@ -133,9 +123,9 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
       return identity
     } catch (error) {
       if (!(error instanceof IchidoError)) throw error
-      // A worker that was revoked, or is not known any more, stays so: a new enroll token makes a new worker.
+      // A revoked or unknown worker cannot register again; a new enroll token makes a new worker.
       if (before !== null && !error.retryable) return register(options, enrollToken, null)
-      // Nobody but whoever starts it can make it trust a certificate.
+      // No retry makes an untrusted certificate trusted.
       if (!error.retryable || error.details.untrusted === true || tries >= REGISTER_TRIES_MAX) throw error
       options.say(`cannot register yet: ${error.message}`)
       await sleep(world, 1_000 * 2 ** tries)
@@ -143,7 +133,7 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
   }
 }
 
-/** Kept before it is sent: an agent that dies before it hears the answer asks for the same again. */
+/** Stored before it is sent, so that an agent that dies before the answer repeats the same registration. */
 function registerId(options: IdentityOptions, enrollToken: string): string {
   const text = readIfThere(pendingFile(options))
   const pending = text === null ? undefined : (parseJson(text) as { enroll: string; register_id: string } | undefined)
@@ -158,7 +148,7 @@ function pendingFile({ file }: IdentityOptions): string {
   return `${file}.pending`
 }
 
-/** Keeps the token of an identity valid. */
+/** Renews the token before it expires. */
 export class TokenKeeper {
   readonly #options: IdentityOptions
   readonly #stopping = new AbortController()

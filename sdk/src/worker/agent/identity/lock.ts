@@ -1,9 +1,10 @@
 import { linkSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { StateTaken } from '../errors.ts'
 import { readIfThere } from '../output/files.ts'
 import { identityOf } from '../process/processes.ts'
 
-/** One agent for a state folder: a second one would take the first one's runs for those of a dead one. */
+/** Allows one agent for each state folder: a second one would treat the first one's runs as those of a dead agent. */
 export function lockState(path: string): () => void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   const own = `${path}.${process.pid}`
@@ -16,7 +17,7 @@ export function lockState(path: string): () => void {
   return () => rmSync(path, { force: true })
 }
 
-/** A link, and not a new file that is written then: it is never there without saying whose it is. */
+/** Links a written file, so that the lock never exists without its owner's name. */
 function isFirst(own: string, path: string): boolean {
   try {
     linkSync(own, path)
@@ -28,8 +29,8 @@ function isFirst(own: string, path: string): boolean {
 }
 
 /**
- * Takes the place of one that is dead. Of several who see that it is dead only one may: the second would take the place
- * of the first. So that needs a lock as well, which may be a dead one's itself.
+ * Takes over the lock of a dead agent. Only one of several agents may do it, because the second would replace the first. The
+ * takeover therefore needs a lock itself, whose owner may be dead, too.
  */
 function hasReplaced(own: string, path: string): boolean {
   const held = readIfThere(path)
@@ -51,8 +52,4 @@ function refuseLiving(held: string, folder: string): void {
   throw new StateTaken(
     `Another agent (process ${pid}) uses the state folder ${folder}; use --name OTHER for a second worker, or --concurrency N for more runs at a time`,
   )
-}
-
-export class StateTaken extends Error {
-  override readonly name = 'StateTaken'
 }

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { FakeWorld } from '../../../../../scripts/testing/fake-world.ts'
 import { LEASE } from '../../testing/plane.ts'
 import { httpArtifacts, NotTaken } from './artifacts.ts'
-import { FileRefused } from './written-files.ts'
+import { FileRefused } from './files.ts'
 
 const WITHIN = { timeout: 15_000, interval: 1 }
 

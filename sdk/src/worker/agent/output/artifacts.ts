@@ -5,9 +5,8 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ERRORS, type ErrorCode, IchidoError, type LeaseShape } from '../../../protocol/index.ts'
 import { sleep, type World } from '../../../world.ts'
-import { isPassing } from '../../loop/loop.ts'
-import { parseJson } from './files.ts'
-import { FileRefused, nameOf, openRegular, requireFolder } from './written-files.ts'
+import { isPassing } from '../../loop/failure.ts'
+import { FileRefused, nameOf, openRegular, parseJson, requireFolder } from './files.ts'
 
 export interface ArtifactsOptions {
   url: string
@@ -15,26 +14,26 @@ export interface ArtifactsOptions {
   world: World
 }
 
-/** The files of a job: what it was given, and what it makes. */
+/** The files that a job is given, and the files that it makes. */
 export interface Artifacts {
-  /** Into the folder, under their own names, checked against their hashes. */
+  /** Downloads the artifacts of the lease into the folder, and checks their hashes. */
   fetchAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
   /**
-   * The files in the folder itself, through any outage, until the signal aborts; neither folders in it nor hidden files, which
-   * nobody means to hand over, are sent. `NotTaken` is thrown when the control plane is there and does not take them, and
-   * `FileRefused`, after all others were sent, when it refuses one or one is no file of the run's own.
+   * Sends the files in the folder, through any outage, until the signal aborts. Subfolders and hidden files are not sent. Throws
+   * `NotTaken` if the control plane accepts no files, and `FileRefused`, after all others were sent, if it refuses a file or
+   * the file is not the run's own.
    */
   sendAll(lease: LeaseShape, folder: string, signal: AbortSignal): Promise<void>
 }
 
-/** The control plane answers, but has no place for files, or none left: no lease is to be kept for that. */
+/** The control plane answers but cannot store files, so the lease is not kept for them. */
 export class NotTaken extends Error {
   override readonly name = 'NotTaken'
 }
 
-/** Of what a run is to begin with: it can as well begin elsewhere. */
+/** Few, because another worker can begin the run instead. */
 const FETCH_TRIES_MAX = 6
-/** Of what the control plane answers with an error of its own that may pass. */
+/** The maximum number of temporary errors that the control plane itself answers with. */
 const ANSWERS_MAX = 6
 const RETRY_FIRST_MS = 1_000
 const RETRY_MAX_MS = 30_000
@@ -58,7 +57,7 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
 
   async function sendOne(lease: LeaseShape, path: string, signal: AbortSignal) {
     const fd = opened(path)
-    // Opened once: what is sent is what was looked at and hashed.
+    // Opened once, so that the bytes that are sent are those that were checked and hashed.
     const file = createReadStream(path, { fd, start: 0 })
     try {
       const query = new URLSearchParams({
@@ -71,14 +70,14 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
         method: 'POST',
         headers: { ...headers(), 'content-type': TYPE },
         body: Readable.toWeb(file) as ReadableStream,
-        // What fetch wants to hear when it is given a stream.
+        // fetch requires it for a stream.
         duplex: 'half',
         signal,
       }
       const response = await reach(`${url}/v1/artifacts?${query}`, init)
       await response.body?.cancel()
     } finally {
-      // Of a call that nobody takes it would stay open.
+      // If no server takes the call, the file would stay open.
       file.destroy()
     }
   }
@@ -108,7 +107,7 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
       requireFolder(folder)
       const entries = readdirSync(folder, { withFileTypes: true })
       const files = entries.filter((entry) => !entry.isDirectory() && !entry.name.startsWith('.'))
-      // One that is refused does not cost the others: they may be hours of work.
+      // A refused file does not prevent the others, which may be hours of work.
       const refusals: FileRefused[] = []
       for (const { name } of files) {
         await insist(signal, Infinity, () => sendOne(lease, join(folder, name), signal)).catch((error: unknown) => {
@@ -123,7 +122,7 @@ export function httpArtifacts({ url, token, world }: ArtifactsOptions): Artifact
   }
 }
 
-/** Answers with what went well; all else is thrown, told apart by whether it may pass. */
+/** Returns a successful response; throws an error whose code says whether a retry may help. */
 async function reach(url: string, init: RequestInit): Promise<Response> {
   const response = await fetch(url, init).catch((error: unknown) => {
     throw new IchidoError('UNAVAILABLE', `The control plane cannot be reached: ${String(error)}`)
@@ -132,7 +131,7 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
   throw refusal(response.status, await response.text())
 }
 
-/** For its name or size; what became of its bytes on their way is another matter. */
+/** True if the file's name or size was refused; damage on the way is another error. */
 function isRefused(error: unknown): error is IchidoError {
   if (!(error instanceof IchidoError)) return false
   return error.code === 'PAYLOAD_TOO_LARGE' || (error.code === 'INVALID_PAYLOAD' && error.details.field === 'name')
@@ -147,13 +146,13 @@ function refusal(status: number, text: string): IchidoError {
       ? new IchidoError(code as ErrorCode, message, details)
       : new IchidoError('FORBIDDEN', why)
   }
-  // Its store is away or full, and nothing else would be heard either.
+  // While the store is away or full, no other call succeeds either.
   const isAway = code === 'UNAVAILABLE' || (code === 'STORE_FULL' && details.place === 'store')
   const answered = status >= 500 && code !== null && !isAway
   return new IchidoError('UNAVAILABLE', why, { answered })
 }
 
-/** An error of the control plane's own; without a code of what a proxy says. */
+/** Parses an error body; the code is null if the answer comes from a proxy. */
 function errorIn(text: string): { code: string | null; message: string; details: Record<string, unknown> } {
   const body = parseJson(text) as { error?: Record<'code' | 'message' | 'details', unknown> } | null | undefined
   const { code, message, details } = (typeof body === 'object' && body?.error) || {}

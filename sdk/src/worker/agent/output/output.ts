@@ -1,38 +1,35 @@
+import { closeSync, constants, fstatSync, ftruncateSync, readSync } from 'node:fs'
 import { nextSeq, OPEN_STAGES, PROGRESS_STAGE, type Stages, stageRange } from '../../../protocol/index.ts'
-import type { LogChunk, WorkerEvent } from '../../loop/transport.ts'
-import { parseJson, writeWhole } from './files.ts'
-import { Tail } from './tail.ts'
-import { readNoteText } from './written-files.ts'
+import type { LogChunk, WorkerEvent } from '../../loop/ports.ts'
+import { openRegular, parseJson, readNoteText, unlessRefused, writeWhole } from './files.ts'
 
-/** In one chunk of a log. */
+/** The size of a log chunk. */
 const CHUNK_BYTES = 64 * 1024
-/** Of one run; what a program prints beyond that is dropped. */
+/** The log limit of a run; further output is dropped. */
 const LOG_BYTES_MAX = 8 * 1024 * 1024
 const CUT_NOTE = '\n[The rest of the output was dropped]\n'
-/** Notes of ours in the log of one run: whoever writes nonsense has seen by then that it is. */
+/** The maximum number of the agent's own notes in the log of a run. */
 const NOTES_MAX = 20
-/** Events in one call. */
 const EVENTS_MAX = 100
-/** A longer line is no progress. */
+/** A longer line is not published as progress. */
 const LINE_MAX = 64 * 1024
-/** Looked at in one go, whatever comes of it: a program that writes nonsense must not keep the agent from its heartbeats. */
+/** The limits of one read, so that a program that writes nonsense does not delay the heartbeats. */
 const PIECE_LINES = 200
 const PIECE_LENGTH = 256 * 1024
 
-/** Where a log has got to: the chunks that are on their way, and what comes after them. */
+/** The position of a log: the chunks being sent, and the place after them. */
 interface LogPlace {
   sending: LogChunk[]
   n: number
   bytes: number
-  /** In the files of stdout and stderr. */
+  /** The offsets in the files of stdout and stderr. */
   at: number[]
-  /** How many notes of ours are in it. */
   notes: number
 }
 
 /**
- * The log of a run, out of the files that its program writes to. What it reads is noted before it is sent: a number stands for
- * one text, so whoever goes on after this process begins with the very same chunks.
+ * Reads the log of a run from the files that its program writes. The chunks are noted before they are sent: a chunk number
+ * stands for one text, so the next process of the agent must send the same chunks again.
  */
 export class RunLog {
   readonly #tails: { stream: LogChunk['stream']; tail: Tail }[]
@@ -44,7 +41,7 @@ export class RunLog {
   #notesGiven = 0
   #notesSent: number
   #notes: string[] = []
-  /** stderr stands in the middle of a line. */
+  /** True while stderr ends in the middle of a line. */
   #isOpen = false
 
   constructor(stdoutFile: string, stderrFile: string, placeFile: string) {
@@ -61,7 +58,7 @@ export class RunLog {
     this.#notesSent = notes
   }
 
-  /** A line of ours on stderr. Whoever goes on after another process comes to the same notes again: they are there already. */
+  /** Adds a line to stderr. The notes of an earlier process come again in the same order, and are skipped. */
   note(line: string): void {
     const count = ++this.#notesGiven
     if (count > this.#notesBefore && count <= NOTES_MAX) this.#notes.push(line)
@@ -85,7 +82,7 @@ export class RunLog {
     try {
       writeWhole(this.#placeFile, JSON.stringify(place))
     } catch {
-      // A disk that is full is no reason not to send it.
+      // The log is sent even if the disk is full.
     }
   }
 
@@ -118,21 +115,24 @@ function readPlace(file: string): LogPlace {
   try {
     return { ...start, ...(parseJson(readNoteText(file) ?? '') as LogPlace | undefined) }
   } catch {
-    // Whatever somebody put in its place.
+    // The program may have put anything in its place.
     return start
   }
 }
 
-/** Lines of JSON, as events of the stage progress; where the job declares stages, also `{"stage", "sub", "data"}` of those. */
+/**
+ * Reads lines of JSON as events of the stage `progress`. If the job declares stages, `{"stage", "sub", "data"}` is an event of
+ * its stage.
+ */
 export class RunProgress {
   readonly #tail: Tail
   readonly #stages: Stages | null
   readonly #onBadLine: (line: string, why: string) => void
-  /** Whole lines that were read, from `#next` on not looked at yet, and the beginning of the one after them. */
+  /** The lines that were read; those from `#next` on are not parsed yet. `#open` is the incomplete line after them. */
   #lines: string[] = []
   #next = 0
   #open = ''
-  #told = 0
+  #published = 0
 
   constructor(file: string, stages: Stages | null, onBadLine: (line: string, why: string) => void) {
     this.#tail = new Tail(file)
@@ -140,7 +140,7 @@ export class RunProgress {
     this.#onBadLine = onBadLine
   }
 
-  /** Empty: nothing came of this piece, and there is more. */
+  /** Null: there is nothing to read. Empty: the lines so far made no event, and there are more. */
   read(last: boolean): WorkerEvent[] | null {
     const events: WorkerEvent[] = []
     let length = 0
@@ -160,7 +160,7 @@ export class RunProgress {
       const more = this.#tail.read(CHUNK_BYTES)
       const lines = (this.#open + more).split('\n')
       const open = lines.pop() ?? ''
-      // Not whole yet, unless nothing will be added.
+      // The last line may lack its newline after the program has ended.
       const isWhole = open.length > LINE_MAX || (last && more === '' && open !== '')
       if (isWhole) lines.push(open)
       this.#open = isWhole ? '' : open
@@ -178,14 +178,14 @@ export class RunProgress {
     return []
   }
 
-  /** Or why it is none. */
+  /** Returns the event, or the reason why the line is none. */
   #eventOf(line: string): WorkerEvent | string {
     if (line.length > LINE_MAX) return `it is longer than ${LINE_MAX / 1024} KB`
-    const told = parseJson(line)
-    if (told === undefined) return 'it is not JSON'
+    const value = parseJson(line)
+    if (value === undefined) return 'it is not JSON'
     const stages = this.#stages ?? OPEN_STAGES
-    if (this.#stages !== null && namesStage(told)) {
-      const { stage, sub, data = null } = told
+    if (this.#stages !== null && namesStage(value)) {
+      const { stage, sub, data = null } = value
       if (typeof sub === 'number') {
         const seq = nextSeq(stages, stage, sub)
         if (seq !== null) return { stage, seq, data }
@@ -195,14 +195,77 @@ export class RunProgress {
       if (Object.hasOwn(stages, stage))
         return `it names the stage ${stage} without "sub", the number in the stage from 0`
     }
-    const seq = nextSeq(stages, PROGRESS_STAGE, this.#told + 1)
+    const seq = nextSeq(stages, PROGRESS_STAGE, this.#published + 1)
     if (seq === null)
-      return `a job that declares stages may publish only ${this.#told} of these: name one of its stages`
-    this.#told++
-    return { stage: PROGRESS_STAGE, seq, data: told }
+      return `a job that declares stages may publish only ${this.#published} of these: name one of its stages`
+    this.#published++
+    return { stage: PROGRESS_STAGE, seq, data: value }
   }
 }
 
-function namesStage(told: unknown): told is { stage: string; sub?: unknown; data?: unknown } {
-  return typeof told === 'object' && told !== null && 'stage' in told && typeof told.stage === 'string'
+function namesStage(value: unknown): value is { stage: string; sub?: unknown; data?: unknown } {
+  return typeof value === 'object' && value !== null && 'stage' in value && typeof value.stage === 'string'
+}
+
+/** Reads the text that is appended to a file. With files instead of pipes, neither the program nor the agent waits. */
+export class Tail {
+  readonly #path: string
+  readonly #decoder = new TextDecoder()
+  #at: number
+
+  constructor(path: string, at = 0) {
+    this.#path = path
+    this.#at = at
+  }
+
+  get at(): number {
+    return this.#at
+  }
+
+  /**
+   * Reads up to `bytesMax` more bytes; '' if there are none, or if the program removed or replaced the file. Half a character
+   * waits for its other half.
+   */
+  read(bytesMax: number): string {
+    const fd = unlessRefused(() => openRegular(this.#path))
+    if (fd === null) {
+      this.#at = 0
+      return ''
+    }
+    try {
+      const { size } = fstatSync(fd)
+      // The program wrote with > instead of >>.
+      if (size < this.#at) this.#at = 0
+      const buffer = Buffer.alloc(Math.min(bytesMax, size - this.#at))
+      const bytes = readSync(fd, buffer, 0, buffer.length, this.#at)
+      const whole = buffer.subarray(0, bytes - halfAtEnd(buffer.subarray(0, bytes)))
+      this.#at += whole.length
+      return this.#decoder.decode(whole, { stream: true })
+    } finally {
+      closeSync(fd)
+    }
+  }
+
+  /** Truncates the file, so that a program with much output does not fill the disk. */
+  discard(): void {
+    const fd = unlessRefused(() => openRegular(this.#path, constants.O_WRONLY))
+    this.#at = 0
+    if (fd === null) return
+    try {
+      ftruncateSync(fd)
+    } finally {
+      closeSync(fd)
+    }
+  }
+}
+
+/** How many of the last bytes begin a UTF-8 character that is not complete. */
+function halfAtEnd(bytes: Buffer): number {
+  for (let back = 1; back <= Math.min(3, bytes.length); back++) {
+    const byte = bytes[bytes.length - back] ?? 0
+    if (byte < 0x80) return 0
+    const length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2
+    if (byte >= 0xc0) return back < length ? back : 0
+  }
+  return 0
 }

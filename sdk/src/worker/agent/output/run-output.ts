@@ -2,8 +2,8 @@ import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
 import type { World } from '../../../world.ts'
 import { clean } from '../../loop/failure.ts'
 import type { RemoteTransport } from '../../loop/http.ts'
+import type { LogChunk, WorkerEvent } from '../../loop/ports.ts'
 import { Pump } from '../../loop/pump.ts'
-import type { LogChunk, WorkerEvent } from '../../loop/transport.ts'
 import type { RunFolder } from '../process/run-folder.ts'
 import { RunLog, RunProgress } from './output.ts'
 
@@ -13,12 +13,15 @@ export interface OutputDeps {
   onTrouble(error: unknown): void
 }
 
-/** For the last lines of a run that was told to stop: its report does not wait longer. */
+/** How long the report of a stopped run waits for its last lines. */
 const STOPPED_WITHIN_MS = 10_000
-/** Of a line that is no progress. */
+/** How much of an invalid line is shown. */
 const LINE_WORDS_MAX = 200
 
-/** What the program of a run writes, log and progress, on its way to the control plane. */
+/** Refusals that concern a single event. */
+const EVENT_REFUSALS: ReadonlySet<string> = new Set(['INVALID_PAYLOAD', 'PAYLOAD_TOO_LARGE'])
+
+/** Sends the log and the progress of a run to the control plane. */
 export class RunOutput {
   readonly #log: Pump<LogChunk[]>
   readonly #progress: Pump<WorkerEvent[]>
@@ -46,13 +49,13 @@ export class RunOutput {
     })
   }
 
-  /** Nothing will be added: sends what is left, until the run is told to stop; of one that was told before, for a short time. */
+  /** Sends the rest after the program has ended. A stopped run has only a short time for it. */
   async end(signal: AbortSignal): Promise<void> {
     const late = new AbortController()
     const giveUp = () => late.abort()
     const callOff = signal.aborted ? this.#deps.world.after(STOPPED_WITHIN_MS, giveUp) : () => {}
     signal.addEventListener('abort', giveUp)
-    // The log last: it tells what was wrong with the progress.
+    // The log is last, because it contains the notes about invalid progress.
     const heard = [await this.#progress.end(late.signal), await this.#log.end(late.signal)]
     signal.removeEventListener('abort', giveUp)
     callOff()
@@ -62,13 +65,13 @@ export class RunOutput {
     )
   }
 
-  /** Of a run that came to nothing; nobody waits for it. */
+  /** Stops sending without waiting. */
   giveUp(): void {
     for (const pump of [this.#log, this.#progress]) void pump.end(AbortSignal.abort())
   }
 }
 
-/** One event that the control plane refuses does not cost the others that came along with it. */
+/** If the control plane refuses a call because of one event, each event is sent separately. */
 export async function publishAll(
   events: readonly WorkerEvent[],
   publish: (events: readonly WorkerEvent[]) => Promise<void>,
@@ -78,11 +81,8 @@ export async function publishAll(
   try {
     await publish(events)
   } catch (error) {
-    if (!(error instanceof IchidoError) || !ABOUT_ONE.has(error.code)) throw error
+    if (!(error instanceof IchidoError) || !EVENT_REFUSALS.has(error.code)) throw error
     if (events.length === 1) refuse(JSON.stringify(events[0]), error.message)
     else for (const event of events) await publishAll([event], publish, refuse)
   }
 }
-
-/** What is refused because of one event. */
-const ABOUT_ONE: ReadonlySet<string> = new Set(['INVALID_PAYLOAD', 'PAYLOAD_TOO_LARGE'])

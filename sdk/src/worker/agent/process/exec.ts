@@ -1,20 +1,20 @@
+import { closeSync } from 'node:fs'
 import type { LeaseShape } from '../../../protocol/index.ts'
 import type { World } from '../../../world.ts'
-import { clean, failure, MESSAGE_MAX, Stopped } from '../../loop/failure.ts'
+import { CODE_MAX, clean, failure, MESSAGE_MAX, Stopped } from '../../loop/failure.ts'
 import type { RemoteTransport } from '../../loop/http.ts'
 import type { Outcome, RunInHand } from '../../loop/loop.ts'
-import type { FailReport } from '../../loop/transport.ts'
+import { COST_RULE, type FailReport, isCost } from '../../loop/ports.ts'
 import type { Artifacts } from '../output/artifacts.ts'
+import { FileRefused, openRegular, parseJson, readEnd, readRegular, unlessRefused } from '../output/files.ts'
 import { RunOutput } from '../output/run-output.ts'
-import { FileRefused } from '../output/written-files.ts'
-import { FILE_REFUSED, outcomeOf, stoppedOutcome } from './exec-outcome.ts'
 import { inherited } from './inherited.ts'
-import { type Program, type SupervisorCommand, startProgram } from './program.ts'
+import { type Program, type ProgramEnd, type SupervisorCommand, startProgram } from './program.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 
 export interface ExecDeps {
   command: string
-  /** Variables that its programs get beside those that they inherit. */
+  /** Variables for the programs besides the inherited ones. */
   env: Readonly<Record<string, string>>
   supervisor: SupervisorCommand
   folders: RunFolders
@@ -24,13 +24,21 @@ export interface ExecDeps {
   onTrouble(error: unknown): void
 }
 
-/** Between the polite signal and the other; a run whose lease is lost has no such time. */
+/** The time between SIGTERM and SIGKILL; almost none if the lease is lost. */
 const STOP_GRACE_MS = 10_000
 const LOST_GRACE_MS = 500
-/** Linux takes up to 128 KiB in one variable. */
+/** Linux allows up to 128 KiB in one variable. */
 const VARIABLE_MAX = 100_000
 
-/** Runs a program for each lease: any program, told by its surroundings what to do. */
+/** How much of stderr is kept as the traceback. */
+const LAST_ERRORS_BYTES = 4_000
+/** The control plane accepts no larger call. */
+const RESULT_BYTES_MAX = 16 * 1024 * 1024
+const COST_BYTES_MAX = 1_000
+/** The code of a run that failed because of a file that may not be read. */
+const FILE_REFUSED = 'FILE_REFUSED'
+
+/** Runs a program for each lease; the program gets its input from its environment and files. */
 export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
   return async (run) => {
     const { lease, signal } = run
@@ -46,25 +54,24 @@ export function execWork(deps: ExecDeps): (run: RunInHand) => Promise<Outcome> {
   }
 }
 
-/** A result goes with its files or not at all; those of a failure, for whoever asks why, change nothing about it. */
+/** A result needs all of its files. The files of a failure are sent for diagnosis, and may be missing. */
 async function sendOutputs(run: RunInHand, outcome: Outcome, folder: RunFolder, deps: ExecDeps): Promise<void> {
   const { lease, signal } = run
   const sendAll = () => deps.artifacts.sendAll(lease, folder.outputs, signal)
   if (outcome === 'released') return
   if ('result' in outcome) return sendAll()
-  // Nobody waits for the files of one that was stopped.
+  // The files of a stopped run are not sent.
   if (signal.aborted || outcome.failure.code === 'CONTINUATION_LOST') return
   await sendAll().catch((error: unknown) => deps.onTrouble(unsent(lease, error)))
 }
 
-/** What keeps a run from its end beside its program; a file that is refused would be so the next time, too. */
+/** The failure of a run whose program did not fail; a refused file is not retried. */
 export function notDone(error: unknown): FailReport {
   return error instanceof FileRefused
     ? { code: FILE_REFUSED, message: clean(error.message, MESSAGE_MAX), retryable: false }
     : failure(error, 'EXEC_FAILED', true)
 }
 
-/** What is said of files of a failure that did not get through. */
 export function unsent({ job_id: jobId }: LeaseShape, error: unknown): Error {
   const why = error instanceof Error ? error.message : String(error)
   return new Error(`The files of the failed job ${jobId} could not be sent: ${why}`)
@@ -76,7 +83,7 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
   const program = startProgram(deps.supervisor, {
     command: deps.command,
     folder: folder.work,
-    env: surroundings(run, folder, deps.env),
+    env: programEnv(run, folder, deps.env),
     leaseId: lease.lease_id,
     payloadFile: folder.payloadFile,
     stdoutFile: folder.stdoutFile,
@@ -93,7 +100,7 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
   try {
     const outcome = outcomeOf(await program.ended, signal, folder)
     run.ended()
-    // Before its last lines are sent, which may take a while: should the agent end meanwhile, this is not done again.
+    // Stored before the last lines are sent: if the agent ends meanwhile, the program is not run again.
     if (outcome !== 'released') {
       await deps.folders.keep(lease, { leaseId: lease.lease_id, ...outcome }).catch(onTrouble)
     }
@@ -113,8 +120,8 @@ function stopWhenTold(program: Program, signal: AbortSignal): void {
   signal.addEventListener('abort', stop, { once: true })
 }
 
-/** The program's environment. The agent's own secrets are not in it, nor the marks of a run that the agent may be part of. */
-function surroundings({ lease, slot }: RunInHand, folder: RunFolder, added: ExecDeps['env']): Record<string, string> {
+/** The program's environment, without the agent's secrets and without the marks of a run that contains the agent. */
+function programEnv({ lease, slot }: RunInHand, folder: RunFolder, added: ExecDeps['env']): Record<string, string> {
   const lastProgress = JSON.stringify(lease.last_progress ?? null)
   return {
     ...inherited(process.env),
@@ -134,4 +141,94 @@ function surroundings({ lease, slot }: RunInHand, folder: RunFolder, added: Exec
     ...(lease.timeout_seconds === null ? {} : { ICHIDO_TIMEOUT_SECONDS: String(lease.timeout_seconds) }),
     ...(lease.traceparent === null ? {} : { TRACEPARENT: lease.traceparent }),
   }
+}
+
+/** The outcome of a run, from how its program ended, the exit code, and the files that it wrote. */
+export function outcomeOf(end: ProgramEnd, signal: AbortSignal, folder: RunFolder): Outcome {
+  if (end.by === 'deadline') {
+    const message = 'No heartbeat was confirmed in time; the program was stopped'
+    return { failure: { code: 'CONTINUATION_LOST', message, retryable: true } }
+  }
+  if (end.by !== 'itself') {
+    return (
+      stoppedOutcome(signal) ?? { failure: { code: 'STOPPED', message: 'The program was stopped', retryable: true } }
+    )
+  }
+  if (end.code !== 0) {
+    // The program failed by its exit code; a refused file adds nothing.
+    const written = unlessRefused(() => readResult(folder))
+    return {
+      failure: failureOf(end, written, unlessRefused(() => readEnd(folder.stderrFile, LAST_ERRORS_BYTES)) ?? ''),
+    }
+  }
+  try {
+    requireRegular(folder)
+    return successOf(folder)
+  } catch (error) {
+    if (!(error instanceof FileRefused)) throw error
+    return { failure: { code: FILE_REFUSED, message: error.message, retryable: false } }
+  }
+}
+
+/** Throws if the program replaced a file that the agent reads during the run. */
+function requireRegular({ stdoutFile, stderrFile, progressFile }: RunFolder): void {
+  for (const file of [stdoutFile, stderrFile, progressFile]) {
+    const fd = openRegular(file)
+    if (fd !== null) closeSync(fd)
+  }
+}
+
+function successOf(folder: RunFolder): Outcome {
+  const written = readResult(folder)
+  if (written === undefined) return invalid('The result file holds no JSON')
+  const text = readWritten(folder.costFile, COST_BYTES_MAX)
+  if (text === null) return { result: { result: written } }
+  // Not parsed as JSON, in which the .25 that `bc` prints is not a number.
+  const cost = Number(text)
+  return isCost(cost) ? { result: { result: written, cost } } : invalid(`The cost file does not hold ${COST_RULE}`)
+}
+
+/** Undefined if it is not JSON. */
+function readResult({ resultFile }: RunFolder): unknown {
+  const text = readWritten(resultFile, RESULT_BYTES_MAX)
+  return text === null ? null : parseJson(text)
+}
+
+/** Null if the file is empty or missing. */
+function readWritten(path: string, bytesMax: number): string | null {
+  const text = readRegular(path, bytesMax)
+  return text === null || text.trim() === '' ? null : text
+}
+
+function invalid(message: string): Outcome {
+  return { failure: { code: 'INVALID_RESULT', message, retryable: true } }
+}
+
+/** Null if the run was not told to stop. */
+function stoppedOutcome({ reason }: AbortSignal): Outcome | null {
+  if (!(reason instanceof Stopped)) return null
+  const { code, message } = reason
+  return code === 'STOPPED' ? 'released' : { failure: { code, message, retryable: true } }
+}
+
+/** Uses the program's own error if it wrote one: `{"error": {"code", "message", "retryable"}}`. */
+function failureOf({ code, signal }: ProgramEnd, written: unknown, errors: string): FailReport {
+  const error = errorIn(written)
+  const how = signal === null ? `exited with code ${code}` : `was ended by ${signal}`
+  const lastLine = errors.trim().split('\n').at(-1) ?? ''
+  return {
+    code: clean(textOr(error.code, signal ?? `EXIT_${code}`), CODE_MAX),
+    message: clean(textOr(error.message, `The program ${how}${lastLine === '' ? '' : `: ${lastLine}`}`), MESSAGE_MAX),
+    retryable: typeof error.retryable === 'boolean' ? error.retryable : true,
+    ...(errors.trim() === '' ? {} : { traceback: clean(errors, MESSAGE_MAX) }),
+  }
+}
+
+function errorIn(written: unknown): { code?: unknown; message?: unknown; retryable?: unknown } {
+  if (typeof written !== 'object' || written === null || !('error' in written)) return {}
+  return typeof written.error === 'object' && written.error !== null ? written.error : {}
+}
+
+function textOr(value: unknown, otherwise: string): string {
+  return typeof value === 'string' && value !== '' ? value : otherwise
 }

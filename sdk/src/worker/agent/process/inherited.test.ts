@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { BadOptions } from '../bad-options.ts'
+import { BadOptions } from '../errors.ts'
 import { addedEnv, INHERITED, inherited } from './inherited.ts'
 
 test.each([

@@ -1,14 +1,14 @@
-import { BadOptions } from '../bad-options.ts'
+import { BadOptions } from '../errors.ts'
 
 /**
- * The variables that a program inherits from the agent. The list says which ones pass, not which ones are held back: nobody can
- * list the secrets of every machine. A name that ends in * stands for all that begin so.
+ * The variables that a program inherits from the agent. This is a list of allowed variables, because the secrets of every
+ * machine cannot be listed. A name that ends in * is a prefix.
  */
 export const INHERITED: readonly string[] = [
   // The user, the machine and its language.
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'HOSTNAME', 'TERM', 'NO_COLOR'],
   ...['LANG', 'LANGUAGE', 'LC_*', 'TZ', 'TZDIR', 'TMPDIR', 'TMP', 'TEMP', 'XDG_*'],
-  // The way out.
+  // Proxies and certificates.
   ...['HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'all_proxy', 'no_proxy'],
   ...['SSL_CERT_FILE', 'SSL_CERT_DIR', 'CURL_CA_BUNDLE', 'REQUESTS_CA_BUNDLE'],
   // Libraries, languages and their environments.
@@ -27,7 +27,7 @@ export const INHERITED: readonly string[] = [
   ...['ESPRESSO_*', 'BIN_DIR', 'PSEUDO_DIR'],
 ]
 
-/** A secret in one of the families above, such as SLURM_JWT, passes only when the operator names it. */
+/** A secret with one of the prefixes above, such as SLURM_JWT, is inherited only if the operator names it. */
 const SECRET = /TOKEN|SECRET|PASSW|CREDENTIAL|JWT|_KEY$/i
 
 export function inherited(env: NodeJS.ProcessEnv): Record<string, string> {
@@ -41,7 +41,7 @@ function isInherited(name: string): boolean {
   return INHERITED.some((known) => (known.endsWith('*') ? name.startsWith(known.slice(0, -1)) : name === known))
 }
 
-/** What `--env NAME` and `--env NAME=VALUE` add. */
+/** The variables of `--env NAME` and `--env NAME=VALUE`. */
 export function addedEnv(given: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
   return Object.fromEntries(
     given.map((text) => {

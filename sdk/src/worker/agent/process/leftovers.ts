@@ -1,16 +1,15 @@
 import { askedMsOf } from '../../../client/retry.ts'
 import type { LeaseShape } from '../../../protocol/index.ts'
 import { sleep, type World } from '../../../world.ts'
+import { isPassing } from '../../loop/failure.ts'
 import type { RemoteTransport } from '../../loop/http.ts'
-import { isPassing } from '../../loop/loop.ts'
-import type { RunReport } from '../../loop/transport.ts'
+import type { RunReport } from '../../loop/ports.ts'
+import { outcomeText } from '../output/announcer.ts'
 import type { Artifacts } from '../output/artifacts.ts'
-import { outcomeText } from '../output/run-announcer.ts'
 import { RunOutput } from '../output/run-output.ts'
-import { sweepCgroups } from './cgroup.ts'
 import { notDone, unsent } from './exec.ts'
-import { isSupervised, killRun, killSupervisor } from './kill.ts'
-import { preyOf, readNote } from './program-note.ts'
+import { isSupervised, killRun, killSupervisor, preyOf, readNote } from './kill.ts'
+import { sweepCgroups } from './processes.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 
 export interface LeftoverDeps {
@@ -24,20 +23,20 @@ export interface LeftoverDeps {
 
 const RETRY_FIRST_MS = 1_000
 const RETRY_MAX_MS = 60_000
-/** A supervisor asks its program for 1 s to end, then kills for 4 s at most. */
+/** A supervisor gives its program 1 s after SIGTERM, then kills for 4 s at most. */
 const SUPERVISED_MAX_MS = 6_000
 const LOOK_MS = 100
-/** In the time of a lease. */
+/** Heartbeats in the lifetime of a lease. */
 const BEATS = 4
 
-/** Brings to an end what an earlier process of this agent could not: its reports, and the runs that it died on. */
+/** Delivers the reports of an earlier process of this agent, and ends the runs that it left behind. */
 export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): Promise<void> {
   sweepCgroups()
   const { kept, abandoned } = deps.folders.leftovers()
   await Promise.all([
     ...kept.map(({ lease, report }) => deliver(lease, report, deps, signal)),
     ...abandoned.map(async ({ lease, folder }) => {
-      // Their supervisors see to it by themselves; nothing is said before that is done.
+      // The supervisors end them; the failure is reported after that.
       await unsupervised(lease, deps.world, signal)
       if (signal.aborted) return
       if (!(await killAbandoned(lease, folder, deps.world))) return
@@ -47,7 +46,7 @@ export async function settleLeftovers(deps: LeftoverDeps, signal: AbortSignal): 
   ])
 }
 
-/** Until the run has no supervisor any more, or one that will not end by itself. */
+/** Waits until the run has no supervisor, or the supervisor took too long. */
 async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal): Promise<void> {
   const untilMs = world.monotonic() + SUPERVISED_MAX_MS
   while (!signal.aborted && world.monotonic() < untilMs && isSupervised(lease.lease_id)) {
@@ -55,9 +54,9 @@ async function unsupervised(lease: LeaseShape, world: World, signal: AbortSignal
   }
 }
 
-/** Whether nothing of it is left. */
+/** Returns whether all its processes are dead. */
 async function killAbandoned({ lease_id: leaseId }: LeaseShape, folder: RunFolder, world: World): Promise<boolean> {
-  // What it noted is its last word only when it is dead.
+  // The supervisor may write its note until it is dead.
   if (!(await killSupervisor(leaseId, world))) return false
   return killRun(preyOf(readNote(folder.noteFile), leaseId, folder.noteFile), world)
 }
@@ -66,15 +65,15 @@ async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps,
   const { transport, folders, world, say } = deps
   const folder = folders.find(lease)
   const kept = keepLease(lease, deps, signal)
-  // Progress from its beginning: an event that is told again is still one event.
+  // Progress is sent from its beginning: a repeated event is stored once.
   if (folder !== null && !signal.aborted) await new RunOutput(lease, folder, deps).end(kept.signal)
   for (let failures = 0; !signal.aborted; failures++) {
     try {
-      const told = folder === null ? report : await sendOutputs(lease, report, folder, deps, kept.signal)
-      const { refusals } = await transport.report([told], null)
+      const outcome = folder === null ? report : await sendOutputs(lease, report, folder, deps, kept.signal)
+      const { refusals } = await transport.report([outcome], null)
       const [refusal = null] = refusals
       if (refusal !== null) throw refusal
-      say(`delivered what was left of job ${lease.job_id}: it ${outcomeText(told)}`)
+      say(`delivered what was left of job ${lease.job_id}: it ${outcomeText(outcome)}`)
       await folders.drop(lease)
       break
     } catch (error) {
@@ -90,7 +89,7 @@ async function deliver(lease: LeaseShape, report: RunReport, deps: LeftoverDeps,
   kept.end()
 }
 
-/** It may have died on sending them. A result goes with its files or not at all, a failure also without them. */
+/** The earlier process may have died while it sent them. A result needs all of its files, a failure does not. */
 async function sendOutputs(
   lease: LeaseShape,
   report: RunReport,
@@ -108,7 +107,7 @@ async function sendOutputs(
   return report
 }
 
-/** Heartbeats for what is still to be sent: nothing of the run lives, but much may be left of it. */
+/** Keeps the lease while the rest is sent; the run itself has ended. */
 function keepLease(
   { lease_id: leaseId, lease_ttl_seconds: ttlSeconds }: LeaseShape,
   { transport, world }: LeftoverDeps,
@@ -119,7 +118,7 @@ function keepLease(
   const over = AbortSignal.any([signal, ended.signal])
   async function beat(): Promise<void> {
     while (!over.aborted) {
-      // Whether anybody hears it is found out by the report.
+      // The report finds out whether the control plane answers.
       const [answer] = await transport.heartbeat([leaseId]).catch(() => [])
       if (answer?.held === false) return lost.abort()
       await sleep(world, (ttlSeconds * 1000) / BEATS, over)

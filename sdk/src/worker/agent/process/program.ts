@@ -1,26 +1,58 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import type { Mark } from '../../loop/clocks.ts'
+import type { Mark } from '../../../world.ts'
 import { nodeWorld } from '../world.ts'
 import { inherited } from './inherited.ts'
-import { killRun, SUPERVISOR_MARKER } from './kill.ts'
-import { type ProgramNote, preyOf } from './program-note.ts'
-import { eachLine, type Notice, type Order, type ProgramEnd, type SpawnOrder } from './supervision.ts'
+import { killRun, type ProgramNote, preyOf, SUPERVISOR_MARKER } from './kill.ts'
 
-/** A program that runs beside its supervisor, as the agent sees it. */
+/** The part of the time without a heartbeat that is left after SIGTERM. */
+export const LAST_PART = 0.1
+
+/** The first message to a supervisor. Agent and supervisor exchange lines of JSON. */
+export interface SpawnOrder {
+  command: string
+  folder: string
+  env: Record<string, string>
+  leaseId: string
+  /** Becomes stdin. */
+  payloadFile: string
+  stdoutFile: string
+  stderrFile: string
+  progressFile: string
+  /** The supervisor writes the note about its program here. */
+  noteFile: string
+  /** When the last confirmed heartbeat was sent, and how long the program may run without another. */
+  confirmed: Mark
+  aloneMs: number
+}
+
+export type Order = { spawn: SpawnOrder } | { confirmed: Mark } | { stop: { graceMs: number } }
+
+/** `orphaned`: the agent has died. */
+export type EndedBy = 'itself' | 'deadline' | 'agent' | 'orphaned'
+
+export interface ProgramEnd {
+  by: EndedBy
+  code: number | null
+  signal: string | null
+}
+
+export type Notice = { started: ProgramNote } | { failed: string } | { ended: ProgramEnd }
+
+/** A program that runs beside its supervisor; this is the agent's side. */
 export interface Program {
-  /** A heartbeat that was sent at this instant was confirmed: the program may run on. */
+  /** Tells the supervisor that the heartbeat sent at this instant was confirmed. */
   confirm(sent: Mark): void
   stop(graceMs: number): void
-  /** Settles when nothing of the program lives any more. */
+  /** Resolves when every process of the program has ended. */
   ended: Promise<ProgramEnd>
 }
 
-/** What to run as a supervisor: program and arguments. */
+/** The program and arguments of a supervisor. */
 export type SupervisorCommand = readonly [string, ...string[]]
 
 export function startProgram([file, ...args]: SupervisorCommand, order: SpawnOrder): Program {
   const supervisor = spawn(file, args, {
-    // Not in the agent's group: what is sent to that, from a terminal or by an operator, must not end the supervisor.
+    // Not in the agent's group: a signal to that group must not end the supervisor.
     detached: true,
     cwd: '/',
     env: { ...inherited(process.env), [SUPERVISOR_MARKER]: order.leaseId },
@@ -49,8 +81,19 @@ async function conclusion(supervisor: ChildProcess, { leaseId, noteFile }: Spawn
     supervisor.on('close', () => resolve(null))
   })
   if (notice !== null && 'ended' in notice) return notice.ended
-  // Somebody killed the supervisor, or it could not begin: its work falls to the agent.
+  // The supervisor was killed or could not start, so the agent kills the program.
   await killRun(preyOf(note, leaseId, noteFile), nodeWorld)
   if (notice !== null && 'failed' in notice) throw new Error(notice.failed)
   return { by: 'itself', code: null, signal: 'SIGKILL' }
+}
+
+/** Calls back for each line; a line that is not JSON is a bug and throws. */
+export function eachLine<T>(stream: NodeJS.ReadableStream, take: (message: T) => void): void {
+  let rest = ''
+  stream.setEncoding('utf8')
+  stream.on('data', (part: string) => {
+    const lines = (rest + part).split('\n')
+    rest = lines.pop() ?? ''
+    for (const line of lines) take(JSON.parse(line) as T)
+  })
 }

@@ -1,33 +1,35 @@
 import { existsSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { LeaseShape } from '../../../protocol/index.ts'
-import type { Outbox, RunReport } from '../../loop/transport.ts'
-import { parseJson, writeDurably } from '../output/files.ts'
-import { readNoteText } from '../output/written-files.ts'
+import type { Outbox, RunReport } from '../../loop/ports.ts'
+import { parseJson, readNoteText, writeDurably } from '../output/files.ts'
 
-/** What a run has on disk: what it was given, what its program writes, and its report until that was heard. */
+const LEASE_FILE = 'lease.json'
+const REPORT_FILE = 'report.json'
+
+/** The files of a run: its input, its output, and its report until that is delivered. */
 export interface RunFolder {
-  /** The program's own, empty but for the artifacts of the job. */
+  /** The program's folder, empty except for the artifacts of the job. */
   work: string
   outputs: string
   payloadFile: string
   stdoutFile: string
   stderrFile: string
   progressFile: string
-  /** How far the log has got on its way. */
+  /** The position up to which the log was sent. */
   logPlaceFile: string
-  /** By what its program can be found and killed. */
+  /** The note by which its program can be found and killed. */
   noteFile: string
   resultFile: string
   costFile: string
 }
 
-interface Kept {
+interface KeptReport {
   lease: LeaseShape
   report: RunReport
 }
 
-interface Abandoned {
+interface AbandonedRun {
   lease: LeaseShape
   folder: RunFolder
 }
@@ -40,11 +42,11 @@ export class RunFolders implements Outbox {
   constructor(root: string, eager: boolean) {
     this.eager = eager
     mkdirSync(root, { recursive: true, mode: 0o700 })
-    // Without links: one on the way to a file of a run is its program's doing then.
+    // Resolved once: a link in the path of a run's file was then made by its program.
     this.#root = realpathSync(root)
   }
 
-  /** Anew and empty. */
+  /** Makes a new, empty folder. */
   make(lease: LeaseShape): RunFolder {
     const folder = this.#folderOf(lease)
     rmSync(folder, { recursive: true, force: true })
@@ -57,7 +59,7 @@ export class RunFolders implements Outbox {
   }
 
   async keep(lease: LeaseShape, report: RunReport): Promise<void> {
-    const kept: Kept = { lease: { ...lease, payload: null }, report }
+    const kept: KeptReport = { lease: { ...lease, payload: null }, report }
     writeDurably(join(this.#folderOf(lease), REPORT_FILE), JSON.stringify(kept))
   }
 
@@ -65,19 +67,19 @@ export class RunFolders implements Outbox {
     rmSync(this.#folderOf(lease), { recursive: true, force: true })
   }
 
-  /** What the program of a run has left; null of one that had none. */
+  /** The folder of a run; null if the run had no program. */
   find(lease: LeaseShape): RunFolder | null {
     const paths = pathsIn(this.#folderOf(lease))
     return existsSync(paths.outputs) ? paths : null
   }
 
-  /** What an earlier process of this agent left: reports nobody heard, and runs that ended with it. */
-  leftovers(): { kept: Kept[]; abandoned: Abandoned[] } {
-    const kept: Kept[] = []
-    const abandoned: Abandoned[] = []
+  /** The undelivered reports and the abandoned runs of an earlier process of this agent. */
+  leftovers(): { kept: KeptReport[]; abandoned: AbandonedRun[] } {
+    const kept: KeptReport[] = []
+    const abandoned: AbandonedRun[] = []
     for (const name of readdirSync(this.#root)) {
       const folder = join(this.#root, name)
-      const report = readJson(join(folder, REPORT_FILE)) as Kept | undefined
+      const report = readJson(join(folder, REPORT_FILE)) as KeptReport | undefined
       const lease = readJson(join(folder, LEASE_FILE)) as LeaseShape | undefined
       if (report !== undefined) kept.push(report)
       else if (lease !== undefined) abandoned.push({ lease, folder: pathsIn(folder) })
@@ -90,9 +92,6 @@ export class RunFolders implements Outbox {
     return join(this.#root, `${jobId}.${attempt}`)
   }
 }
-
-const LEASE_FILE = 'lease.json'
-const REPORT_FILE = 'report.json'
 
 function pathsIn(folder: string): RunFolder {
   const work = join(folder, 'work')

@@ -7,9 +7,8 @@ import { alive } from '../../../../../scripts/services/process-tree.ts'
 import { agentProgram } from '../../../../../scripts/testing/programs.ts'
 import { nodeArgs } from '../../../../../scripts/testing/services.ts'
 import { machineClocks } from '../world.ts'
-import { makeCgroup } from './cgroup.ts'
-import { type Program, startProgram } from './program.ts'
-import type { SpawnOrder } from './supervision.ts'
+import { makeCgroup } from './processes.ts'
+import { type Program, type SpawnOrder, startProgram } from './program.ts'
 
 const MAIN = join(import.meta.dirname, '../main.ts')
 const SUPERVISOR = [process.execPath, agentProgram(), 'supervise'] as const

@@ -1,32 +1,32 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { closeSync, constants } from 'node:fs'
 import { Writable } from 'node:stream'
-import { sleep } from '../../../world.ts'
-import { elapsedMs, type Mark } from '../../loop/clocks.ts'
-import { nameOf, openRegular } from '../output/written-files.ts'
+import { elapsedMs, type Mark, sleep } from '../../../world.ts'
+import { nameOf, openRegular } from '../output/files.ts'
 import { machineClocks, nodeWorld } from '../world.ts'
-import { makeCgroup } from './cgroup.ts'
-import { isAlive, killRun, type Prey, terminateRun } from './kill.ts'
-import { noteProgram } from './program-note.ts'
-import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './supervision.ts'
+import { isAlive, killRun, noteProgram, type Prey, terminateRun } from './kill.ts'
+import { makeCgroup } from './processes.ts'
+import { type EndedBy, eachLine, LAST_PART, type Notice, type Order, type SpawnOrder } from './program.ts'
 
-/** How often it looks at the clocks: timers alone do not notice that the machine slept. */
+/** How often the clocks are read: a timer does not notice that the machine slept. */
 const TICK_MS = 100
-/** For a program whose agent is gone: nobody will ask for its result. */
+/** Short, because the result of a program without an agent is lost. */
 const ORPHAN_GRACE_MS = 1_000
 
+const APPEND = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT
+
 /**
- * Joins the run's control group, if there is one, before anything of the program runs. Until it is noted, this is found by
- * the marker; it ends by itself when the supervisor, which lets it go on, is killed before that.
+ * Joins the run's control group, if there is one, before the program starts. Then it waits for the supervisor to write its
+ * note; if the supervisor is killed before that, the shell ends.
  */
 const ENTER = '[ -z "$0" ] || echo 0 > "$0/cgroup.procs"; read -r go <&4 || exit; exec /bin/sh -c "$1" 4<&-'
 
 /**
- * A process of its own beside each program. It outlives an agent that was killed and watches the clock for one that was
- * stopped, so that a program never runs on when its job may be given to somebody else.
+ * Runs as a separate process beside each program. It survives a killed agent, and watches the clock for a stopped one, so that
+ * no program continues when its job may be given to another worker.
  */
 export function supervise(): void {
-  // Ctrl-C and the like are the agent's to judge; its end is heard as the end of stdin.
+  // The agent handles signals. The end of stdin means that the agent has ended.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
   process.stdout.on('error', () => {})
   const run = new SupervisedRun()
@@ -50,7 +50,7 @@ class SupervisedRun {
   begin(order: SpawnOrder): void {
     this.#confirmed = order.confirmed
     this.#aloneMs = order.aloneMs
-    // It took too long to come to this: the machine slept, or the agent was stopped.
+    // The deadline may have passed before the start: the machine slept, or the agent was stopped.
     if (this.#aloneForMs() >= this.#aloneMs * (1 - LAST_PART)) {
       tell({ ended: { by: 'deadline', code: null, signal: null } })
       process.exit()
@@ -77,12 +77,12 @@ class SupervisedRun {
     this.#watch()
   }
 
-  /** Once it was told to stop its time runs: nothing gives it more. */
+  /** After the program was told to stop, no heartbeat extends its time. */
   confirm(sent: Mark): void {
     if (this.#by === 'itself') this.#confirmed = sent
   }
 
-  /** Politely first, then not. */
+  /** Sends SIGTERM, and after the grace time SIGKILL. */
   stop(by: EndedBy, graceMs: number): void {
     this.#ask(by)
     nodeWorld.after(graceMs, () => this.#kill())
@@ -114,10 +114,10 @@ class SupervisedRun {
     if (this.#prey !== null) this.#killing ??= killRun(this.#prey, nodeWorld)
   }
 
-  /** A run is over when nothing of it lives any more, so what the program left behind goes with it. */
+  /** A run is over when all its processes are dead, so remaining child processes are killed. */
   async #conclude(code: number | null, signal: string | null): Promise<void> {
     if (this.#prey === null) return
-    // Asked to stop, the shell that began the program is gone at once; the program has its time all the same.
+    // After SIGTERM the shell ends at once, but the program still has its grace time.
     while (this.#by !== 'itself' && this.#killing === null && isAlive(this.#prey)) await sleep(nodeWorld, TICK_MS)
     await this.#killing
     await killRun(this.#prey, nodeWorld)
@@ -135,7 +135,7 @@ function start(order: SpawnOrder, cgroupFolder: string): ChildProcess {
     return spawn('/bin/sh', ['-c', ENTER, cgroupFolder, order.command], {
       cwd: order.folder,
       env: order.env,
-      // A group and a session of its own, to be killed as a whole.
+      // Its own process group and session, which can be killed as a whole.
       detached: true,
       stdio: [...fds, 'pipe'],
     })
@@ -144,18 +144,16 @@ function start(order: SpawnOrder, cgroupFolder: string): ChildProcess {
   }
 }
 
-/** As the agent has made it: the program of another run may be at the same folders. */
+/** Opens a file that the agent made; the program of another run could have replaced it. */
 function inPlace(path: string, access: number): number {
   const fd = openRegular(path, access)
   if (fd === null) throw new Error(`${nameOf(path)} is gone`)
   return fd
 }
 
-const APPEND = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT
-
 function letGo({ stdio: [, , , , gate] }: ChildProcess): void {
   if (!(gate instanceof Writable)) throw new Error('The program could not be started')
-  // It may have been killed already.
+  // The program may have been killed already.
   gate.on('error', () => {})
   gate.end('\n')
 }

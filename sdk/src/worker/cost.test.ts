@@ -1,8 +1,8 @@
 import { beforeEach, expect, test } from 'vitest'
-import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
-import { defineKind } from '../../client/kind.ts'
-import { LEASE, Plane } from '../testing/plane.ts'
-import { type Handler, HandlerLoop } from '../worker.ts'
+import { FakeWorld, settled } from '../../../scripts/testing/fake-world.ts'
+import { defineKind } from '../client/kind.ts'
+import { LEASE, Plane } from './testing/plane.ts'
+import { type Handler, HandlerLoop } from './worker.ts'
 
 let plane: Plane
 beforeEach(() => {

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { nodeWorld } from '../world.ts'
-import { untilStopped } from './run.ts'
+import { untilStopped } from './command-line.ts'
+import { nodeWorld } from './world.ts'
 
 test('what comes twice within a second, directly and through npm, stops once; later it is a second time', async () => {
   const nowMs = vi.spyOn(nodeWorld, 'monotonic').mockReturnValue(5_000)

@@ -1,4 +1,0 @@
-export interface Page<T> {
-  data: T[]
-  next_cursor: string | null
-}
