@@ -6,7 +6,7 @@ if (tooOld !== null) {
   process.stderr.write(`${tooOld}.\n`)
   process.exit(1)
 }
-// A third off the time to start, from the second start on.
+// Makes every start but the first a third faster.
 module.enableCompileCache()
 const [{ main }, { endQuietlyOnClosedPipe }] = await Promise.all([
   import('./program.ts'),

@@ -1,17 +1,16 @@
 import { Command } from 'commander'
+import { readClientConfig } from '../node/config.ts'
 import { addDead } from './commands/jobs/dead.ts'
 import { addDemo } from './commands/jobs/demo.ts'
-import { addJobs } from './commands/jobs/jobs.ts'
+import { addJobs, addWatch } from './commands/jobs/jobs.ts'
 import { addKeys } from './commands/jobs/keys.ts'
 import { addOutbox } from './commands/jobs/outbox.ts'
 import { addSubmit } from './commands/jobs/submit.ts'
-import { addWatch } from './commands/jobs/watch.ts'
 import { addAlerts } from './commands/operate/alerts.ts'
-import { addBackup } from './commands/operate/backup.ts'
-import { addMigrate } from './commands/operate/migrate.ts'
 import { addQueues } from './commands/operate/queues.ts'
 import { addQuota } from './commands/operate/quota.ts'
 import { addServe } from './commands/operate/serve.ts'
+import { addBackup, addMigrate } from './commands/operate/store-commands.ts'
 import { addToken } from './commands/operate/token.ts'
 import { addWorker } from './commands/operate/worker.ts'
 import { addWorkers } from './commands/operate/workers.ts'
@@ -19,13 +18,23 @@ import { addDefinitions } from './commands/schedules/definitions.ts'
 import { addHooks } from './commands/schedules/hooks.ts'
 import { addTriggers } from './commands/schedules/triggers.ts'
 import { addDoctor } from './doctor/doctor.ts'
-import { EXIT, type ExitCode } from './output/exit.ts'
-import { report } from './output/report.ts'
+import { EXIT, type ExitCode, Failure, report } from './output/exit.ts'
 import { outText, sayText } from './output/terminal.ts'
-import { commandLine, VERSION } from './self.ts'
-import { addUnknownCommands } from './unknown-commands.ts'
+import { commandLine, processEnv, VERSION } from './self.ts'
 
-/** Runs one command line and answers with how the process should end. */
+/** Words of the API that people try as commands, and their documentation. */
+const OVER_HTTP = {
+  audit: 'docs/operations/secure.md#audit',
+  settings: 'docs/operations/configure.md#settings',
+} as const
+
+const ABOUT = `
+serve, migrate, backup, doctor and token create work on the store that DATA_DIR or DATABASE_URL names.
+All others talk to the server at ICHIDO_URL (default http://127.0.0.1:8001), with ICHIDO_TOKEN.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timeout.`
+
+/** Runs one command line, and returns the exit code. */
 export async function main(argv: readonly string[]): Promise<ExitCode> {
   try {
     await createProgram().parseAsync(argv, { from: 'user' })
@@ -35,7 +44,7 @@ export async function main(argv: readonly string[]): Promise<ExitCode> {
   }
 }
 
-/** All commands with all their flags. */
+/** Makes the program with all commands and flags. */
 export function createProgram(): Command {
   const program = new Command('ichido')
     .description(
@@ -76,14 +85,28 @@ export function createProgram(): Command {
   return program
 }
 
-/** Wrong arguments lead to the help of the command that they were meant for. */
+/** A usage error points to the help of its command. */
 function pointToHelp(command: Command, path: string): void {
   command.showHelpAfterError(`See \`${commandLine(`${path}--help`)}\``)
   for (const inner of command.commands) pointToHelp(inner, `${path}${inner.name()} `)
 }
 
-const ABOUT = `
-serve, migrate, backup, doctor and token create work on the store that DATA_DIR or DATABASE_URL names.
-All others talk to the server at ICHIDO_URL (default http://127.0.0.1:8001), with ICHIDO_TOKEN.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timeout.`
+/** Adds unknown commands that explain what to use instead. */
+function addUnknownCommands(program: Command): void {
+  const add = (name: string, advice: () => string) =>
+    program
+      .command(`${name} [words...]`, { hidden: true })
+      .allowUnknownOption()
+      .helpOption(false)
+      .action(() => {
+        throw new Failure(`unknown command '${name}'`, advice(), EXIT.usage)
+      })
+  add('schedules', () => `Schedules belong to definitions: \`${commandLine('definitions --help')}\``)
+  for (const [name, page] of Object.entries(OVER_HTTP)) {
+    add(name, () => {
+      const { url, token } = readClientConfig(processEnv)
+      const header = token === undefined ? '' : ' -H "authorization: Bearer $ICHIDO_TOKEN"'
+      return `Use the HTTP API instead (${page}):\n  curl -s ${url}/v1/${name}${header}`
+    })
+  }
+}

@@ -1,14 +1,15 @@
 import { readFileSync } from 'node:fs'
+import type { Surroundings } from '../node/config.ts'
 
-/** The same depth below the package from `src/cli` as from `dist/cli`. */
+/** `src/cli` and `dist/cli` have the same depth below the package. */
 const manifest = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
 
 export const VERSION = manifest.version
 
-/** Only a clone runs the sources. */
+/** A clone runs the sources. */
 const fromClone = import.meta.url.endsWith('.ts')
 
-/** A line that people can paste into their shell to run one of our own commands. */
+/** A command line of Ichido that can be pasted into a shell. */
 export function commandLine(rest: string, env: Readonly<Record<string, string>> = {}): string {
   const settings = Object.entries(env).map(([name, value]) => `${name}=${shellWord(value)} `)
   return `${settings.join('')}${fromClone ? 'npm run -s ichido --' : 'npx @ichido/server'} ${rest}`
@@ -20,4 +21,11 @@ export function startLine(): string {
 
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
+}
+
+/** The environment of this process. */
+export const processEnv: Surroundings = {
+  env: process.env,
+  cwd: process.cwd(),
+  readFile: (path) => readFileSync(path, 'utf8'),
 }

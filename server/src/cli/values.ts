@@ -1,16 +1,21 @@
 import { readFileSync, readSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError } from 'commander'
+import type { z } from 'zod'
 import { isUuid } from '../contract/common.ts'
+import { describeProblem } from '../core/json/problem.ts'
 import { findJsonProblem } from '../core/json/strict-json.ts'
 import { parseKey } from '../core/keys/key.ts'
+import { EXIT, Failure } from './output/exit.ts'
 
-/** What stands on the command line, checked where it is read: a bad value is a usage error that names its option. */
+/** Parsers for values on the command line; a bad value is a usage error that names its option. */
 
 const UNITS: Readonly<Record<string, number>> = { '': 1, ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 }
 
-/** A hundred years; beyond it numbers of milliseconds lose digits. */
+/** A hundred years; larger numbers of milliseconds lose digits. */
 const SECONDS_LIMIT = 36_500 * 86_400
+const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
+const RETRY_AFTER_MS = 10
 
 /** `90`, `90s`, `10m`, `2h`, `1d`, `500ms`, as seconds. */
 export function seconds(text: string): number {
@@ -41,7 +46,7 @@ export function key(text: string): string {
   throw new InvalidArgumentError(`It ${parsed.problem}.`)
 }
 
-/** Ids, as many as are given. */
+/** An id; the argument can be repeated. */
 export function ids(text: string, before: string[] = []): string[] {
   if (!isUuid(text)) throw new InvalidArgumentError('It must be an id like 01990f3a-7c1e-7b52-9d4e-3f6a8b2c1d07.')
   return [...before, text]
@@ -53,7 +58,7 @@ export function number(text: string): number {
   return value
 }
 
-/** A number, or `none` for no limit. Commander makes an empty text of a null. */
+/** A number, or `none` for no limit. Not null, which Commander turns into an empty text. */
 export function limit(text: string): number | 'none' {
   return text === 'none' ? text : number(text)
 }
@@ -63,9 +68,7 @@ export function limitOfTime(text: string): number | 'none' {
   return text === 'none' ? text : seconds(text)
 }
 
-const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
-
-/** An instant as ISO 8601. Without its offset it would be another one on a machine in another time zone. */
+/** An instant as ISO 8601. The offset is required, because time zones differ between machines. */
 export function instantOf(text: string): string {
   const ms = INSTANT.test(text) ? Date.parse(text) : Number.NaN
   if (Number.isNaN(ms)) {
@@ -76,25 +79,23 @@ export function instantOf(text: string): string {
   return new Date(ms).toISOString()
 }
 
-/** The server's, whose clock decides. */
+/** The server's clock decides. */
 export const NOW = 'now'
 
 export function instantOrNow(text: string): string {
   return text === NOW ? NOW : instantOf(text)
 }
 
-/** `name=value`, as often as there are labels. */
+/** `name=value`; the option can be repeated. */
 export function label(text: string, before: Record<string, string> = {}): Record<string, string> {
   const at = text.indexOf('=')
   if (at < 1) throw new InvalidArgumentError('It must be name=value.')
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-const RETRY_AFTER_MS = 10
-
 /**
- * All of it, as text. npm, through which a clone's commands are started, leaves a pipe in non-blocking mode: then a read
- * fails with EAGAIN while the other program has not written yet.
+ * Reads all of standard input. npm, which starts the commands of a clone, leaves a pipe in non-blocking mode, so a read fails
+ * with EAGAIN until the other program writes.
  */
 export function readStandardInput(): string {
   const chunks: Buffer[] = []
@@ -125,7 +126,7 @@ export function payload(text: string): unknown {
   }
 }
 
-/** A file that there is; several by naming the option again. */
+/** An existing file; the option can be repeated. */
 export function fileName(path: string, before: string[] = []): string[] {
   try {
     if (statSync(path).isFile()) return [...before, path]
@@ -141,4 +142,13 @@ function readNamed(file: string): string {
   } catch (error) {
     throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
   }
+}
+
+/** Checks values against the server's contract before anything is sent or kept; `flags` names the flag of each field. */
+export function checked<T>(schema: z.ZodType<T>, given: unknown, flags: Readonly<Record<string, string>>): T {
+  const parsed = schema.safeParse(given)
+  if (parsed.success) return parsed.data
+  const { field, message } = describeProblem(parsed.error)
+  const flag = flags[field] ?? flags[field.split('.')[0] ?? '']
+  throw new Failure(flag === undefined ? message : message.replace(field, flag), undefined, EXIT.usage)
 }

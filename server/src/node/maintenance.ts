@@ -26,7 +26,7 @@ export {
   restoreStore,
   verifyBackup,
 } from '../store/backup/backup.ts'
-export { type Store, type StoreHealth, StoreInUse } from '../store/port.ts'
+export { type Store, type StoreHealth, StoreInUse, StoreRefused } from '../store/port.ts'
 export { BACKUPS_FOLDER } from './folders.ts'
 
 /** Opening migrates the schema. */

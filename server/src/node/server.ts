@@ -1,9 +1,9 @@
+import { readFileSync } from 'node:fs'
 import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify'
 import type { NodeRole } from '../core/node/node.ts'
 import type { Metrics } from '../http/metrics/metrics.ts'
 import { createApp, publicBase } from '../http/server/app.ts'
-import { readOpenFilesMax } from '../library/open-files.ts'
 import { openModeProblem, type ServerConfig } from './config.ts'
 import type { ControlNode } from './main.ts'
 import type { Redis } from './redis-port.ts'
@@ -114,4 +114,14 @@ function urlOf(app: FastifyInstance, { host, tls, basePath }: ServerConfig): str
   // Clients cannot call an address that means "all interfaces".
   const name = host === '0.0.0.0' || host === '::' ? 'localhost' : host.includes(':') ? `[${host}]` : host
   return `${tls === null ? 'http' : 'https'}://${name}:${port}${basePath}`
+}
+
+/** How many files this process may have open, connections included; null where Linux does not say. */
+export function readOpenFilesMax(): number | null {
+  try {
+    const [, soft] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+    return soft === undefined ? null : Number(soft)
+  } catch {
+    return null
+  }
 }

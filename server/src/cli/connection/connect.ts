@@ -3,15 +3,14 @@ import { certificateAdvice } from '@ichido/sdk/worker'
 import { innermost } from '../../core/node/store-errors.ts'
 import { readClientConfig } from '../../node/config.ts'
 import { Failure } from '../output/exit.ts'
-import { startLine } from '../self.ts'
-import { processEnv } from './process-env.ts'
+import { processEnv, startLine } from '../self.ts'
 
 /** The server that ICHIDO_URL names. */
 export interface Connection {
   url: string
   token: string | undefined
   transport: Transport
-  /** One request; the answer is trusted to have the shape that the API's description gives it. */
+  /** Sends one request; the server's answers are trusted to match the OpenAPI description. */
   ask<T>(
     method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
     path: string,
@@ -21,12 +20,12 @@ export interface Connection {
   open: Open
 }
 
-/** Nobody answered: nothing can be said about what was asked. */
+/** No server answered. */
 export class Unreachable extends Failure {}
 
 export function connect(): Connection {
   const { url, token } = readClientConfig(processEnv)
-  // Whoever sits before it hears at once that nobody answers, and decides.
+  // Without retries, so that a person learns of an outage at once.
   const options = { url, token, fetch: reachingOut(url), retry: { tries: 1 } }
   const call: Call = createCall(options)
   return {
@@ -39,7 +38,7 @@ export function connect(): Connection {
   }
 }
 
-/** fetch, but what it throws says where nobody answered and what to do. */
+/** fetch with errors that name the server and what to do. */
 function reachingOut(url: string): typeof fetch {
   return async (input, init) => {
     try {
@@ -58,7 +57,7 @@ function unreachable(url: string, error: unknown): Unreachable {
   if (/wrong version number|packet length too long/i.test(why)) {
     return new Unreachable(`${url} does not speak HTTPS; try ${url.replace(/^https/, 'http')}`)
   }
-  // What a server of TLS does to whoever begins otherwise; one that was ended meanwhile does the same.
+  // A TLS server closes a plain connection; so does a server that stops.
   const closed = url.startsWith('http:') && /other side closed|ECONNRESET|socket hang up/i.test(why)
   const https = `Perhaps it speaks https: set ICHIDO_URL to ${url.replace(/^http/, 'https')}\n`
   return new Unreachable(

@@ -1,5 +1,6 @@
 import { accessSync, constants, existsSync, statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { NODE_MIN, nodeTooOld } from '../../core/node/node.ts'
 import { innermost } from '../../core/node/store-errors.ts'
 import {
   ConfigError,
@@ -17,34 +18,31 @@ import {
   type RedisState,
   type StoreHealth,
   StoreInUse,
+  StoreRefused,
   schemaState,
 } from '../../node/maintenance.ts'
 import { connect } from '../connection/connect.ts'
-import { opening, withStore } from '../connection/opening.ts'
-import { pooling } from '../connection/pooling.ts'
-import { processEnv } from '../connection/process-env.ts'
-import { tlsProblem } from '../connection/tls-warning.ts'
+import { opening, pooling, tlsProblem, withStore } from '../connection/store.ts'
 import { tokenLine } from '../output/banner.ts'
 import { Failure } from '../output/exit.ts'
-import { commandLine, startLine } from '../self.ts'
+import { commandLine, processEnv, startLine } from '../self.ts'
 
-/** One thing that was looked at. */
+/** The result of one check. */
 export interface Finding {
   check: string
-  /** `unchecked`: it could not be looked at, and why not; that alone is nothing wrong. */
+  /** `unchecked`: the check was not possible, which alone is not a problem. */
   status: 'ok' | 'warning' | 'broken' | 'unchecked'
   message: string
   advice?: string
 }
 
-const NODE_MIN = [22, 13] as const
 const SKEW_MAX_MS = 1_000
 const ANSWER_WITHIN_MS = 5_000
 const ANSWER_CLIP = 200
 const DISK_LOW_BYTES = 1024 ** 3
 const DISK_FULL_BYTES = 100 * 1024 ** 2
 
-/** Looks at everything and changes nothing. */
+/** Runs all checks; changes nothing. */
 export async function examine(): Promise<Finding[]> {
   const findings = [examineNode()]
   try {
@@ -81,10 +79,9 @@ const unchecked = (check: string, why: string): Finding => ({
 })
 
 function examineNode(): Finding {
-  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
-  const [minMajor, minMinor] = NODE_MIN
-  if (major > minMajor || (major === minMajor && minor >= minMinor)) return ok('node', `Node ${process.versions.node}`)
-  return broken('node', `Node ${process.versions.node} is too old`, `Install Node ${NODE_MIN.join('.')} or newer.`)
+  const { node } = process.versions
+  if (nodeTooOld(node) === null) return ok('node', `Node ${node}`)
+  return broken('node', `Node ${node} is too old`, `Install Node ${NODE_MIN} or newer.`)
 }
 
 async function findInRedis(url: string): Promise<Finding[]> {
@@ -146,7 +143,7 @@ function examineFolder(dataDir: string): Finding[] {
   return [ok('disk', text)]
 }
 
-/** Windows has no such modes. */
+/** Windows has no file modes. */
 function examineFiles(config: ServerConfig): Finding[] {
   if (process.getuid === undefined) return []
   const { storage } = config
@@ -178,8 +175,7 @@ async function examineStore(config: ServerConfig): Promise<Finding[]> {
         ...['durability', 'clock', 'access'].map((check) => unchecked(check, 'in use by the server')),
       ]
     }
-    if (error instanceof Error && error.name === 'StoreRefused')
-      return [{ check: 'store', status: 'broken', message: error.message }]
+    if (error instanceof StoreRefused) return [{ check: 'store', status: 'broken', message: error.message }]
     if (error instanceof Failure) return [broken('store', error.message, error.advice ?? '')]
     return [broken('store', innermost(error), `Restore a backup: \`${commandLine('backup FILE --restore')}\``)]
   }
@@ -273,7 +269,7 @@ async function examineServer(): Promise<Finding[]> {
   }
 }
 
-/** The answer, or why there is none. */
+/** The answer, or the reason why there is none. */
 async function reach(url: string): Promise<Response | string> {
   try {
     return await fetch(url, { signal: AbortSignal.timeout(ANSWER_WITHIN_MS) })

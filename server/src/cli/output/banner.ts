@@ -1,11 +1,11 @@
 import { resolve } from 'node:path'
 import { DEFAULT_DATA_DIR, DEFAULT_URL, isLoopback, type ServerConfig, type StoreConfig } from '../../node/config.ts'
 import type { RunningServer } from '../../node/server.ts'
-import { pooling } from '../connection/pooling.ts'
+import { pooling } from '../connection/store.ts'
 import { commandLine, VERSION } from '../self.ts'
 import { paint, say } from './terminal.ts'
 
-/** Where it runs and is reached, who may use it, where the data is, and what to try first. */
+/** Prints the address, the credentials, the store and a first command. */
 export function sayRunning(server: RunningServer, config: ServerConfig, localWorker: boolean): void {
   const { url, open, location, pooled } = server
   const line = (rest: string) => commandLine(rest, url === DEFAULT_URL ? {} : { ICHIDO_URL: url })
@@ -30,7 +30,7 @@ export function sayRunning(server: RunningServer, config: ServerConfig, localWor
   say('\nCtrl-C stops it.')
 }
 
-/** What others call it by; `localhost` would lead them to their own machine. */
+/** The addresses for other machines. */
 function reachedAt({ url, publicUrl }: RunningServer, { host }: ServerConfig): [string, string[]][] {
   const lines: [string, string[]][] = []
   if (publicUrl !== null) lines.push(['Public', [publicUrl]])
@@ -39,7 +39,7 @@ function reachedAt({ url, publicUrl }: RunningServer, { host }: ServerConfig): [
   return [...lines, ['Listens', [`on ${where}, port ${portOf(url)}`]]]
 }
 
-/** The protocol's own is left out of an address. */
+/** A URL omits the default port. */
 function portOf(url: string): string {
   const { port, protocol } = new URL(url)
   return port || (protocol === 'https:' ? '443' : '80')
@@ -54,12 +54,12 @@ function openMode({ allowedOrigins }: ServerConfig, createToken: string): string
   ]
 }
 
-/** A line that makes a token in the store of this configuration, and in no other. */
+/** The command that makes a token in the store of this configuration. */
 export function tokenLine({ storage }: StoreConfig, url = DEFAULT_URL): string {
   const rest = 'token create --user admin --role admin'
   if (!('dataDir' in storage)) return `${commandLine(rest)}   (with the same DATABASE_URL)`
-  const elsewhere = storage.dataDir === resolve(DEFAULT_DATA_DIR) ? {} : { DATA_DIR: storage.dataDir }
-  return commandLine(rest, { ...elsewhere, ...(url === DEFAULT_URL ? {} : { ICHIDO_URL: url }) })
+  const folder = storage.dataDir === resolve(DEFAULT_DATA_DIR) ? {} : { DATA_DIR: storage.dataDir }
+  return commandLine(rest, { ...folder, ...(url === DEFAULT_URL ? {} : { ICHIDO_URL: url }) })
 }
 
 export function sayStopped(): void {

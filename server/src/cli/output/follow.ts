@@ -1,27 +1,30 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import type { JobEvent } from '@ichido/sdk/client'
-import { IchidoError, type JobDetail, type WaitingForShape } from '@ichido/sdk/protocol'
+import { endText, errorText, IchidoError, type JobDetail, type WaitingForShape } from '@ichido/sdk/protocol'
+import { lineForTerminal } from '@ichido/sdk/terminal'
+import { clip } from '../../core/json/text.ts'
 import { type Connection, Unreachable } from '../connection/connect.ts'
 import { commandLine } from '../self.ts'
-import { progressOf, stateOf } from './event-text.ts'
 import { EXIT, Failure } from './exit.ts'
-import { FailedAttempts } from './failed-attempts.ts'
-import { LiveLine, paint, say } from './terminal.ts'
-import { waitingText } from './waiting-text.ts'
+import { oneLine } from './print.ts'
+import { LiveLine, outJson, paint, say } from './terminal.ts'
 
 export interface FollowOptions {
   timeoutSeconds?: number | undefined
   onEvent?: (event: JobEvent) => void
 }
 
-/** A server that restarts is back before this; then following a job was not worth an error. */
+/** A restarting server is back within this time. */
 export const UNREACHABLE_MAX_MS = 30_000
 export const RETRY_MS = 300
 /** Beyond this, 24.8 days, a timer fires at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1
-/** Work that nobody takes for so long deserves a word. */
+/** After this time without a worker, the reason is shown. */
 const UNTAKEN_MS = 5_000
+const LOOK_MS = 300
+const PROGRESS_MAX = 80
 
-/** Shows how a job goes until it has ended, through restarts of the server. */
+/** Shows the progress of a job until it has ended; survives restarts of the server. */
 export async function follow(
   connection: Connection,
   jobId: string,
@@ -34,7 +37,7 @@ export async function follow(
   const timeout =
     timeoutSeconds === undefined ? [] : [AbortSignal.timeout(Math.min(TIMER_MAX_MS, Math.ceil(timeoutSeconds * 1000)))]
   const signal = AbortSignal.any([interrupt.signal, ...timeout])
-  // It is told without why rather than not at all.
+  // A failure is shown without its reason if the job cannot be read.
   const failed = new FailedAttempts(() => connection.transport.get(jobId, signal).catch(() => null))
   try {
     for await (const event of eventsOf(connection, jobId, signal, view)) {
@@ -82,12 +85,12 @@ function eventsOf(
   })
 }
 
-/** Nobody answers at the moment. */
+/** Whether the server is only temporarily unreachable. */
 export function mayPass(error: unknown): boolean {
   return error instanceof Unreachable || (error instanceof IchidoError && error.code === 'UNAVAILABLE')
 }
 
-/** On a terminal one line that changes; elsewhere a line for each event. */
+/** On a terminal one line that changes; otherwise one line for each event. */
 class View {
   readonly #startedMs = performance.now()
   readonly #live: LiveLine
@@ -112,7 +115,7 @@ class View {
     this.#trouble = text
   }
 
-  /** `why`: what stays to be read, also when the line changes. */
+  /** `why` stays on the screen when the live line changes. */
   show(event: JobEvent, why: string | null = null): void {
     const state = stateOf(event)
     if (state === null) this.#progress = progressOf(event)
@@ -128,12 +131,12 @@ class View {
   #watchUntaken(state: string): void {
     clearTimeout(this.#untaken)
     if (!state.startsWith('PENDING') && !state.startsWith('ORPHANED')) return
-    this.#untaken = setTimeout(() => void this.#tellWhy(state), UNTAKEN_MS)
+    this.#untaken = setTimeout(() => void this.#showReason(state), UNTAKEN_MS)
     this.#untaken.unref()
   }
 
-  /** Says it once, and again when it is another reason. */
-  async #tellWhy(state: string): Promise<void> {
+  /** Shows each reason once. */
+  async #showReason(state: string): Promise<void> {
     const waiting = await this.#look().catch(() => null)
     if (this.#state !== state || this.#ended) return
     if (waiting !== null && waiting.reason !== this.#reason) {
@@ -147,5 +150,123 @@ class View {
     this.#ended = true
     clearTimeout(this.#untaken)
     this.#live.end()
+  }
+}
+
+/** The state and attempt of a lifecycle event; null for an event of a worker. */
+function moveOf({ stage, data }: JobEvent): { state: string; attempt: number } | null {
+  if (stage !== 'run' || typeof data !== 'object' || data === null || !('state' in data)) return null
+  return { state: String(data.state), attempt: 'attempt' in data ? Number(data.attempt) : 0 }
+}
+
+function stateOf(event: JobEvent): string | null {
+  const move = moveOf(event)
+  return move && `${move.state}${move.attempt > 0 ? ` attempt ${move.attempt}` : ''}`
+}
+
+/** A worker's event in one line; `{percent, message}` is shown as words. */
+function progressOf({ stage, data }: JobEvent): string {
+  const parts = stage === 'progress' ? [] : [stage]
+  if (typeof data === 'object' && data !== null && ('percent' in data || 'message' in data)) {
+    if ('percent' in data) parts.push(`${data.percent} %`)
+    if ('message' in data) parts.push(String(data.message))
+  } else parts.push(JSON.stringify(data))
+  return clip(lineForTerminal(parts.join(' ')), PROGRESS_MAX)
+}
+
+/** The reasons of failed attempts. Events do not contain them, so the job is read, at most once for each attempt. */
+export class FailedAttempts {
+  readonly #read: () => Promise<JobDetail | null>
+  #job: JobDetail | null = null
+
+  /** `read` returns null if the job cannot be read at the moment. */
+  constructor(read: () => Promise<JobDetail | null>) {
+    this.#read = read
+  }
+
+  /** Null if the event is not the end of a failed attempt. */
+  async whyOf(event: JobEvent): Promise<string | null> {
+    const move = moveOf(event)
+    if (move === null || !['FAILED', 'TIMED_OUT'].includes(move.state)) return null
+    const known = this.#reasonOf(move.attempt)
+    if (known !== null) return known
+    this.#job = await this.#read()
+    return this.#reasonOf(move.attempt)
+  }
+
+  #reasonOf(attempt: number): string | null {
+    const runs = this.#job?.runs ?? []
+    const at = runs.findLastIndex((run) => run.attempt === attempt && run.error !== null)
+    const [failed, next] = [runs[at], runs[at + 1]]
+    if (at < 0 || failed?.error == null) return null
+    const why = oneLine(errorText(failed.error))
+    if (next === undefined || failed.finished_at === null) return why
+    const waitSeconds = (Date.parse(next.run_at) - Date.parse(failed.finished_at)) / 1000
+    return `${why} (the next attempt is due ${Math.max(0, Math.round(waitSeconds))} s later)`
+  }
+}
+
+/** Why no worker has the job, and which command helps. */
+export function waitingText({ message, command }: WaitingForShape): string {
+  if (command === undefined) return `${message}.`
+  const [reason, remedy] = [message, command].map((text) => text.replace(/\bichido (?=worker)/, () => commandLine('')))
+  return `${reason}. To start one on another machine: ${remedy}`
+}
+
+/** Prints the result of a job, or fails the command with the reason why there is none. */
+export async function showOutcome({ transport }: Connection, job: JobDetail, json: boolean): Promise<void> {
+  if (job.state !== 'SUCCEEDED') {
+    if (json) outJson({ ...job, result: null })
+    throw withoutSuccess(job)
+  }
+  const { result } = await transport.result(job.job_id, 0)
+  if (json) return outJson({ ...job, result })
+  say(`${paint('green', 'Done')} ${secondsOf(job)} s after it was submitted`)
+  outJson(result, 2)
+}
+
+export function withoutSuccess({ job_id: jobId, state, error }: JobDetail): Failure {
+  return new Failure(`Job ${jobId} ${oneLine(endText(state, error))}`)
+}
+
+function secondsOf({ created_at, finished_at }: JobDetail): string {
+  return ((Date.parse(finished_at ?? created_at) - Date.parse(created_at)) / 1000).toFixed(1)
+}
+
+interface Progress<T> {
+  look(): Promise<T>
+  hasEnded(now: T): boolean
+  text(now: T): string
+  /** Shown after Ctrl-C: what continues, and how to see it again. */
+  continues: { message: string; advice: string }
+}
+
+/** Shows the progress of work that the leader does until it has ended; survives restarts of the server. */
+export async function followProgress<T>({ look, hasEnded, text, continues }: Progress<T>): Promise<T> {
+  const interrupt = new AbortController()
+  const onInterrupt = () => interrupt.abort()
+  process.once('SIGINT', onInterrupt)
+  let line = ''
+  const live = new LiveLine(() => line)
+  try {
+    for (let lastAnswerMs = performance.now(); ; ) {
+      try {
+        const now = await look()
+        lastAnswerMs = performance.now()
+        if (hasEnded(now)) return now
+        const next = text(now)
+        if (next !== line && !process.stderr.isTTY) say(next)
+        line = next
+      } catch (error) {
+        if (!mayPass(error) || performance.now() - lastAnswerMs > UNREACHABLE_MAX_MS) throw error
+      }
+      await pause(LOOK_MS, undefined, { signal: interrupt.signal })
+    }
+  } catch (error) {
+    if (!interrupt.signal.aborted) throw error
+    throw new Failure(continues.message, continues.advice, EXIT.interrupted)
+  } finally {
+    live.end()
+    process.removeListener('SIGINT', onInterrupt)
   }
 }

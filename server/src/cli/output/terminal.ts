@@ -3,9 +3,9 @@ import { styleText } from 'node:util'
 import { forTerminal, jsonForTerminal, lineForTerminal } from '@ichido/sdk/terminal'
 
 /**
- * All that the command line prints passes here, where it loses what a terminal would obey: names, errors and JSON come from
- * workers and users. Styles of our own are marked in the text and become escape codes only after that. Nobody else can write
- * the mark, as it is made anew for each process.
+ * All output of the command line passes through here and loses its control characters, because names, errors and JSON come
+ * from workers and users. The command line's own styles are marked in the text and become escape codes after that. The mark
+ * is random for each process, so foreign text cannot contain it.
  */
 
 type Style = Parameters<typeof styleText>[0]
@@ -13,12 +13,12 @@ type Style = Parameters<typeof styleText>[0]
 const STYLE_MARK = `\uf8ff${randomUUID()}`
 const ESCAPE = '\u001b['
 
-/** Data, for the next program or for reading. */
+/** Prints data to stdout. */
 export function out(text: string): void {
   outText(`${text}\n`)
 }
 
-/** Data that brings its own ends of lines. */
+/** Prints data that has its own line ends. */
 export function outText(text: string): void {
   process.stdout.write(shown(text))
 }
@@ -27,7 +27,7 @@ export function outJson(value: unknown, indent = 0): void {
   process.stdout.write(`${jsonForTerminal(JSON.stringify(value, null, indent))}\n`)
 }
 
-/** What is meant for people and no part of the answer. */
+/** Prints a line for people to stderr. */
 export function say(text: string): void {
   sayText(`${text}\n`)
 }
@@ -40,13 +40,13 @@ function shown(text: string): string {
   return forTerminal(text).replaceAll(STYLE_MARK, ESCAPE)
 }
 
-/** Coloured only where that stream is a terminal and NO_COLOR is not set. */
+/** Colours the text if the stream is a terminal and NO_COLOR is not set. */
 export function paint(style: Style, text: string, stream: NodeJS.WriteStream = process.stderr): string {
   if (!stream.isTTY || process.env.NO_COLOR) return text
   return styleText(style, forTerminal(text), { validateStream: false }).replaceAll(ESCAPE, STYLE_MARK)
 }
 
-/** `ichido jobs list | head -1` closes our output early, and that is no failure. */
+/** `ichido jobs list | head -1` closes stdout early, which is not a failure. */
 export function endQuietlyOnClosedPipe(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error
@@ -56,10 +56,10 @@ export function endQuietlyOnClosedPipe(): void {
 
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏']
 const REDRAW_MS = 100
-/** Of a terminal that does not say how wide it is. */
+/** The width of a terminal that does not report it. */
 const COLUMNS = 80
 
-/** One line at the bottom that changes; on a pipe there is none, and only what `say` says is seen. */
+/** A line at the bottom of the terminal that changes; a pipe gets only the lines of `say`. */
 export class LiveLine {
   readonly #stream = process.stderr
   readonly #text: () => string
@@ -74,7 +74,7 @@ export class LiveLine {
     this.#timer.unref()
   }
 
-  /** Also for work that does not let timers run. */
+  /** Redraws the line; call it from work that blocks timers. */
   draw(): void {
     if (!this.#stream.isTTY) return
     const frame = FRAMES[this.#frame++ % FRAMES.length]
@@ -82,7 +82,7 @@ export class LiveLine {
     this.#stream.write(`\r\u001b[2K${line}`)
   }
 
-  /** Puts a line above the live one. */
+  /** Prints a line above the live line. */
   say(text: string): void {
     if (this.#stream.isTTY) this.#stream.write('\r\u001b[2K')
     say(text)

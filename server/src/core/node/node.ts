@@ -9,6 +9,7 @@ export function isNodeRole(name: string): name is NodeRole {
 }
 
 const OLDEST = { major: 22, minor: 13 }
+export const NODE_MIN = `${OLDEST.major}.${OLDEST.minor}`
 
 /**
  * Says why this version of Node.js cannot run Ichido; null if it can. This file imports nothing, so that every version
@@ -17,5 +18,5 @@ const OLDEST = { major: 22, minor: 13 }
 export function nodeTooOld(version: string): string | null {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   if (major > OLDEST.major || (major === OLDEST.major && minor >= OLDEST.minor)) return null
-  return `Ichido needs Node ${OLDEST.major}.${OLDEST.minor} or newer; this is ${version}`
+  return `Ichido needs Node ${NODE_MIN} or newer; this is ${version}`
 }

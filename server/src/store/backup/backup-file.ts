@@ -15,12 +15,13 @@ import {
 import { dirname, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { z } from 'zod'
+import { AdvisedError } from '../../core/node/store-errors.ts'
 import { migrate } from '../engines/sqlite/sqlite.ts'
 import { SCHEMA_VERSION } from '../migrations/index.ts'
 import { bytesOf, plain, quoted, type Table, TableDigest, type TableSum, type Values } from './table.ts'
 
 /** A backup or a restore was refused; the message says why, and what to do. The store and the file are unchanged. */
-export class BackupRefused extends Error {
+export class BackupRefused extends AdvisedError {
   override readonly name = 'BackupRefused'
 }
 

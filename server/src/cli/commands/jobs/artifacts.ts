@@ -5,9 +5,8 @@ import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { artifactName } from '../../../contract/artifacts.ts'
 import { innermost } from '../../../core/node/store-errors.ts'
 import { type Connection, connect } from '../../connection/connect.ts'
-import { bytesOf, bytesText } from '../../output/bytes.ts'
 import { Failure } from '../../output/exit.ts'
-import { table } from '../../output/table.ts'
+import { bytesOf, bytesText, printPage } from '../../output/print.ts'
 import { LiveLine, out, outJson, say } from '../../output/terminal.ts'
 
 interface ArtifactFlags {
@@ -19,22 +18,14 @@ export async function printArtifacts(jobId: string, { save, json }: ArtifactFlag
   const connection = connect()
   const artifacts = await connection.transport.artifacts(jobId)
   if (save !== undefined) return saveAll(connection, artifacts, resolve(save), json ?? false)
-  if (json) return outJson({ data: artifacts })
-  if (artifacts.length === 0) return say('The job has no artifacts.')
-  const { runs } = await connection.transport.get(jobId)
-  const runNo = (id: string | null) => runs.find((run) => run.run_id === id)?.run_no ?? '-'
-  out(
-    table(
-      ['NAME', 'BYTES', 'STATE', 'RUN', 'SHA-256'],
-      artifacts.map(({ name, size_bytes, state, run_id, sha256 }) => [
-        name,
-        String(size_bytes ?? '-'),
-        state,
-        String(runNo(run_id)),
-        sha256 ?? '-',
-      ]),
-    ),
-  )
+  const { runs } = json || artifacts.length === 0 ? { runs: [] } : await connection.transport.get(jobId)
+  printPage({ data: artifacts }, json, 'The job has no artifacts.', {
+    NAME: ({ name }) => name,
+    BYTES: ({ size_bytes }) => size_bytes ?? '-',
+    STATE: ({ state }) => state,
+    RUN: ({ run_id }) => runs.find((run) => run.run_id === run_id)?.run_no ?? '-',
+    'SHA-256': ({ sha256 }) => sha256 ?? '-',
+  })
 }
 
 async function saveAll(connection: Connection, all: ArtifactShape[], folder: string, json: boolean): Promise<void> {
@@ -53,8 +44,8 @@ async function saveAll(connection: Connection, all: ArtifactShape[], folder: str
 }
 
 /**
- * What each is saved as: its name, or, of those that two runs have made, the newest; the others have their id before it.
- * What leads out of the folder, whoever let it be called so, is refused before anything is written.
+ * The file name of each artifact. If two runs made artifacts of the same name, the newest has the name, and the others have
+ * their id before it. A name that leads out of the folder is refused before anything is written.
  */
 function namesOf(artifacts: readonly ArtifactShape[]): Map<ArtifactShape, string> {
   const names = new Map<ArtifactShape, string>()
@@ -71,10 +62,10 @@ function namesOf(artifacts: readonly ArtifactShape[]): Map<ArtifactShape, string
   return names
 }
 
-/** There are disks on which these are one file. */
+/** Some file systems ignore case and Unicode normalization. */
 const oneFile = (name: string) => name.normalize('NFC').toLowerCase()
 
-/** Written aside and renamed when it is whole and its hash is right. */
+/** Writes a temporary file, and renames it if its hash is right. */
 async function saveOne({ transport }: Connection, artifact: ArtifactShape, path: string): Promise<void> {
   const body = await transport.download(artifact.artifact_id)
   const aside = join(path, '..', `.ichido-${randomUUID()}.part`)
@@ -101,7 +92,7 @@ async function receive(body: ReadableStream<Uint8Array>, artifact: ArtifactShape
     for await (const part of body) {
       hash.update(part)
       bytes += part.length
-      // Nobody's disk is filled by what is wrong already.
+      // Does not fill the disk with bytes that are wrong already.
       if (bytes > (sizeBytes ?? Number.POSITIVE_INFINITY)) throw new Failure(`${name} is longer than expected.`)
       await file.writeFile(part)
     }

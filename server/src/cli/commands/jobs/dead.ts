@@ -7,14 +7,14 @@ import {
   type RedriveShape,
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect, query } from '../../connection/connect.ts'
+import { type Connection, connect, query } from '../../connection/connect.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
-import { facts, instant, table } from '../../output/table.ts'
+import { followProgress } from '../../output/follow.ts'
+import { facts, instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
 import { instantOf, wholeNumber } from '../../values.ts'
-import { sayMore } from './jobs.ts'
-import { followRedrive, tellRedrive } from './redrive.ts'
 
 interface FilterFlags {
   queue?: string
@@ -26,35 +26,23 @@ interface FilterFlags {
   text?: string
 }
 
-interface ListFlags extends FilterFlags {
+interface DeadListFlags extends FilterFlags, ListFlags {
   group?: boolean
-  limit?: number
-  cursor?: string
-  json?: boolean
 }
 
-interface RedriveFlags extends FilterFlags {
+interface RedriveFlags extends FilterFlags, JsonFlag {
   allMatching?: boolean
   dryRun?: boolean
   perSecond?: number
   wait: boolean
-  json?: boolean
-}
-
-interface JsonFlag {
-  json?: boolean
 }
 
 export function addDead(program: Command): void {
   const dead = program
     .command('dead')
     .description('list, show and redrive dead letters: jobs that have used up their retries')
-  filtered(dead.command('list').description('list dead letters, newest first'))
-    .option('--group', 'count them by queue, kind and error code')
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  const listed = filtered(dead.command('list').description('list dead letters, newest first'))
+  paged(listed.option('--group', 'count them by queue, kind and error code')).action(list)
   dead
     .command('show <job-id>')
     .description('show a dead letter with its runs and errors')
@@ -103,52 +91,31 @@ function filterOf({ queue, kind, errorCode, user, since, until, text }: FilterFl
   return { queue, kind, error_code: errorCode, user_id: user, dead_after: since, dead_before: until, text }
 }
 
-async function list({ group, limit, cursor, json, ...flags }: ListFlags): Promise<void> {
-  const connection = connect()
-  if (group) {
-    const path = `/v1/dead-letters/groups${query(filterOf(flags))}`
-    const groups = await connection.ask<{ data: DeadLetterGroup[] }>('GET', path)
-    if (json) outJson(groups)
-    else if (groups.data.length === 0) say('No dead letters.')
-    else printGroups(groups.data)
-    return
+async function list({ group: grouped, limit, cursor, json, ...flags }: DeadListFlags): Promise<void> {
+  const { ask } = connect()
+  if (grouped) {
+    const groups = await ask<{ data: DeadLetterGroup[] }>('GET', `/v1/dead-letters/groups${query(filterOf(flags))}`)
+    return printPage(groups, json, 'No dead letters.', {
+      COUNT: (group) => group.count,
+      QUEUE: (group) => group.queue,
+      KIND: (group) => group.kind,
+      ERROR: (group) => group.error_code,
+      FIRST: (group) => instant(group.first_dead_at),
+      LAST: (group) => instant(group.last_dead_at),
+      'FOR EXAMPLE': (group) => group.sample_message,
+    })
   }
   const path = `/v1/dead-letters${query({ ...filterOf(flags), limit, cursor })}`
-  const page = await connection.ask<Page<DeadLetterShape>>('GET', path)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No dead letters.')
-  out(
-    table(
-      ['JOB', 'DEAD SINCE', 'QUEUE', 'KIND', 'USER', 'ERROR'],
-      page.data.map((letter) => [
-        letter.job_id,
-        instant(letter.dead_at),
-        letter.queue,
-        letter.kind,
-        letter.user_id,
-        errorText({ code: letter.error_code, message: letter.error_message }),
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
-  say(`Retry them with ${commandLine('dead redrive JOB')}, or --all-matching`)
-}
-
-function printGroups(groups: readonly DeadLetterGroup[]): void {
-  out(
-    table(
-      ['COUNT', 'QUEUE', 'KIND', 'ERROR', 'FIRST', 'LAST', 'FOR EXAMPLE'],
-      groups.map((group) => [
-        String(group.count),
-        group.queue,
-        group.kind,
-        group.error_code,
-        instant(group.first_dead_at),
-        instant(group.last_dead_at),
-        group.sample_message,
-      ]),
-    ),
-  )
+  const page = await ask<Page<DeadLetterShape>>('GET', path)
+  printPage(page, json, 'No dead letters.', {
+    JOB: (letter) => letter.job_id,
+    'DEAD SINCE': (letter) => instant(letter.dead_at),
+    QUEUE: (letter) => letter.queue,
+    KIND: (letter) => letter.kind,
+    USER: (letter) => letter.user_id,
+    ERROR: (letter) => errorText({ code: letter.error_code, message: letter.error_message }),
+  })
+  if (!json && page.data.length > 0) say(`Retry them with ${commandLine('dead redrive JOB')}, or --all-matching`)
 }
 
 async function show(jobId: string, { json }: JsonFlag): Promise<void> {
@@ -191,9 +158,7 @@ async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait,
   }
   if (dryRun) {
     const counted = await connection.ask<{ matched: number }>('POST', '/v1/dead-letters/redrive', body)
-    if (json) outJson(counted)
-    else say(`${counted.matched} dead letters would be redriven.`)
-    return
+    return sayOrJson(counted, json, `${counted.matched} dead letters would be redriven.`)
   }
   const begun = await connection.ask<RedriveShape>('POST', '/v1/dead-letters/redrive', body)
   if (wait) {
@@ -208,25 +173,40 @@ async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait,
 }
 
 function finish(redrive: RedriveShape, json: boolean | undefined): void {
-  if (json) outJson(redrive)
-  else say(`Redrive ${redrive.redrive_id} is ${redrive.state}: ${tellRedrive(redrive)}`)
+  sayOrJson(redrive, json, `Redrive ${redrive.redrive_id} is ${redrive.state}: ${redriveText(redrive)}`)
 }
 
 async function redrives({ json }: JsonFlag): Promise<void> {
   const page = await connect().ask<Page<RedriveShape>>('GET', '/v1/dead-letters/redrives')
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No redrives.')
-  out(
-    table(
-      ['REDRIVE', 'STATE', 'BY', 'BEGAN', 'ENDED', 'PROGRESS'],
-      page.data.map((one) => [
-        one.redrive_id,
-        one.state,
-        one.actor,
-        instant(one.began_at),
-        instant(one.ended_at),
-        tellRedrive(one),
-      ]),
-    ),
-  )
+  // Without the hint about the next page, because this command has no --cursor.
+  printPage(json ? page : { data: page.data }, json, 'No redrives.', {
+    REDRIVE: (redrive) => redrive.redrive_id,
+    STATE: (redrive) => redrive.state,
+    BY: (redrive) => redrive.actor,
+    BEGAN: (redrive) => instant(redrive.began_at),
+    ENDED: (redrive) => instant(redrive.ended_at),
+    PROGRESS: redriveText,
+  })
+}
+
+/** Shows the progress of a redrive until it has ended; Ctrl-C leaves it running. */
+function followRedrive(connection: Connection, redriveId: string): Promise<RedriveShape> {
+  return followProgress({
+    look: () => connection.ask<RedriveShape>('GET', `/v1/dead-letters/redrives/${redriveId}`),
+    hasEnded: ({ state }) => state !== 'running',
+    text: redriveText,
+    continues: { message: `Redrive ${redriveId} continues without this command.`, advice: howToSee(redriveId) },
+  })
+}
+
+function howToSee(redriveId: string): string {
+  const lines = [`  ${commandLine(`dead progress ${redriveId}`)}`, `  ${commandLine(`dead abort ${redriveId}`)}`]
+  return ['See it with', lines[0], 'or end it with', lines[1]].join('\n')
+}
+
+function redriveText({ matched, redriven, waiting, skipped }: RedriveShape): string {
+  const parts = [`${redriven} of ${matched} redriven`]
+  if (waiting > 0) parts.push(`${waiting} wait for a quota`)
+  if (skipped > 0) parts.push(`${skipped} skipped`)
+  return parts.join(', ')
 }

@@ -1,13 +1,16 @@
 import type { Command } from 'commander'
 import { type Connection, connect } from '../../connection/connect.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
-import { follow } from '../../output/follow.ts'
-import { showOutcome } from '../../output/outcome.ts'
+import { follow, showOutcome } from '../../output/follow.ts'
 import { say } from '../../output/terminal.ts'
 import { startLine } from '../../self.ts'
 import { seconds } from '../../values.ts'
-import { DEMO_KIND, DEMO_QUEUE } from './demo-names.ts'
 
+/** The local worker of `npm start` serves only this queue, so that it never takes other jobs. */
+export const DEMO_QUEUE = 'demo'
+export const DEMO_KIND = 'demo.hello'
+/** Always fails, to show a failure. */
+export const DEMO_FAILING_KIND = 'demo.fail'
 const TIMEOUT_SECONDS = 60
 
 interface DemoFlags {
@@ -24,7 +27,7 @@ export function addDemo(program: Command): void {
     .action(demo)
 }
 
-/** The first page, which shows the job that its hash names. */
+/** The page shows the job in its hash. */
 function pageOf({ url }: Connection, jobId: string): string {
   return `${url.replace(/\/+$/, '')}/#${jobId}`
 }

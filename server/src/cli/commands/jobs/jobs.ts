@@ -9,15 +9,20 @@ import {
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
-import { facts, instant, table } from '../../output/table.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
+import { follow, showOutcome, waitingText } from '../../output/follow.ts'
+import { facts, instant, printPage, table } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
-import { waitingText } from '../../output/waiting-text.ts'
-import { commandLine, shellWord } from '../../self.ts'
-import { instantOf, payload, wholeNumber } from '../../values.ts'
+import { commandLine } from '../../self.ts'
+import { instantOf, payload, seconds, wholeNumber } from '../../values.ts'
 import { printArtifacts } from './artifacts.ts'
 import { printLogs } from './logs.ts'
 
-interface ListFlags {
+const RESULT_MAX = 500
+const NAMES_MAX = 10
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+interface JobListFlags extends ListFlags {
   state?: string
   queue?: string
   kind?: string
@@ -26,12 +31,10 @@ interface ListFlags {
   key?: string
   since?: string
   until?: string
-  limit?: number
-  cursor?: string
-  json?: boolean
 }
 
-interface JsonFlag {
+interface WatchFlags {
+  timeout?: number
   json?: boolean
 }
 
@@ -39,7 +42,7 @@ export function addJobs(program: Command): void {
   const jobs = program
     .command('jobs')
     .description('list, show, cancel and retry jobs, read their logs and fetch their files')
-  jobs
+  const listed = jobs
     .command('list')
     .description('list jobs, newest first')
     .option('--state <states>', 'one or more states, such as PENDING,RUNNING')
@@ -50,10 +53,7 @@ export function addJobs(program: Command): void {
     .option('--key <key>', 'the job that was submitted with this key')
     .option('--since <instant>', 'made at this instant or later', instantOf)
     .option('--until <instant>', 'made before this instant', instantOf)
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  paged(listed).action(list)
   jobs
     .command('show <job-id>')
     .description('show a job with its runs')
@@ -94,6 +94,20 @@ export function addJobs(program: Command): void {
     .action(retry)
 }
 
+export function addWatch(program: Command): void {
+  program
+    .command('watch <job-id>')
+    .description('follow a job until it has ended, and print its result')
+    .option('--timeout <time>', 'stop watching after this long, such as 10m', seconds)
+    .option('--json', 'print each event, and finally the job, as a line of JSON')
+    .action(async (jobId: string, { timeout, json = false }: WatchFlags) => {
+      const connection = connect()
+      const onEvent = json ? { onEvent: outJson } : {}
+      const job = await follow(connection, jobId, { timeoutSeconds: timeout, ...onEvent })
+      await showOutcome(connection, job, json)
+    })
+}
+
 async function retry(jobId: string, { json, ...body }: JsonFlag & { payload?: unknown }): Promise<void> {
   const job = await connect().ask<JobDetail>('POST', `/v1/jobs/${encodeURIComponent(jobId)}/retry`, body)
   if (json) outJson(job)
@@ -101,7 +115,7 @@ async function retry(jobId: string, { json, ...body }: JsonFlag & { payload?: un
   else out(job.job_id)
 }
 
-async function list({ json, user, label, since, until, state, ...rest }: ListFlags): Promise<void> {
+async function list({ json, user, label, since, until, state, ...rest }: JobListFlags): Promise<void> {
   const filter = query({
     ...rest,
     state: state?.toUpperCase(),
@@ -111,33 +125,18 @@ async function list({ json, user, label, since, until, state, ...rest }: ListFla
     created_before: until,
   })
   const page = await connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No jobs.')
-  out(
-    table(
-      ['JOB', 'STATE', 'KIND', 'QUEUE', 'USER', 'ATTEMPT', 'CREATED'],
-      page.data.map((job) => [
-        job.job_id,
-        job.state,
-        job.kind,
-        job.queue,
-        job.user_id,
-        String(job.attempt),
-        instant(job.created_at),
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(page, json, 'No jobs.', {
+    JOB: (job) => job.job_id,
+    STATE: (job) => job.state,
+    KIND: (job) => job.kind,
+    QUEUE: (job) => job.queue,
+    USER: (job) => job.user_id,
+    ATTEMPT: (job) => job.attempt,
+    CREATED: (job) => instant(job.created_at),
+  })
 }
 
-export function sayMore(cursor: string | null): void {
-  if (cursor !== null) say(`There are more: continue with --cursor ${shellWord(cursor)}`)
-}
-
-const RESULT_MAX = 500
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
-/** In one line, and not longer than that helps. */
+/** The result in one line, cut to a readable length. */
 async function resultText({ job_id: jobId, state }: JobDetail): Promise<string | null> {
   if (state !== 'SUCCEEDED') return null
   const { result } = await connect().ask<ResultShape>('GET', `/v1/jobs/${jobId}/result`)
@@ -145,7 +144,7 @@ async function resultText({ job_id: jobId, state }: JobDetail): Promise<string |
   return text.length > RESULT_MAX ? `${text.slice(0, RESULT_MAX)}… (${text.length} characters)` : text
 }
 
-/** Of enrolled workers; others have none, and not everybody who may see a job may see workers. */
+/** The names of enrolled workers, as far as the caller may see them. */
 async function workerNames({ runs }: JobDetail): Promise<Map<string, string>> {
   const ids = new Set(runs.flatMap(({ assigned_worker_id: id }) => (id !== null && UUID.test(id) ? [id] : [])))
   const found = [...ids].slice(-NAMES_MAX).map(async (id): Promise<[string, string][]> => {
@@ -158,8 +157,6 @@ async function workerNames({ runs }: JobDetail): Promise<Map<string, string>> {
   })
   return new Map((await Promise.all(found)).flat())
 }
-
-const NAMES_MAX = 10
 
 async function show(job: JobDetail): Promise<void> {
   const [result, names] = await Promise.all([resultText(job), workerNames(job)])
@@ -189,18 +186,15 @@ async function show(job: JobDetail): Promise<void> {
   )
   out('')
   out(
-    table(
-      ['RUN', 'STATE', 'ATTEMPT', 'WORKER', 'STARTED', 'FINISHED', 'ERROR'],
-      job.runs.map((run) => [
-        String(run.run_no),
-        run.state,
-        String(run.attempt),
-        run.assigned_worker_id === null ? '-' : worker(run.assigned_worker_id),
-        instant(run.started_at),
-        instant(run.finished_at),
-        reasonText(run.state, run.error) ?? '-',
-      ]),
-    ),
+    table(job.runs, {
+      RUN: (run) => run.run_no,
+      STATE: (run) => run.state,
+      ATTEMPT: (run) => run.attempt,
+      WORKER: (run) => (run.assigned_worker_id === null ? '-' : worker(run.assigned_worker_id)),
+      STARTED: (run) => instant(run.started_at),
+      FINISHED: (run) => instant(run.finished_at),
+      ERROR: (run) => reasonText(run.state, run.error) ?? '-',
+    }),
   )
   if (job.runs.some(({ started_at }) => started_at !== null)) {
     say(`\nRead its log with ${commandLine(`jobs logs ${job.job_id}`)}`)

@@ -1,15 +1,12 @@
 import type { Command } from 'commander'
 import { connect } from '../../connection/connect.ts'
-import { type KeptJob, KeptJobs, kindOf, toShape } from '../../connection/outbox-file.ts'
+import { type KeptJob, KeptJobs, kindOf, toShape } from '../../connection/outbox.ts'
+import type { JsonFlag } from '../../flags.ts'
 import { Failure } from '../../output/exit.ts'
-import { instant, table } from '../../output/table.ts'
+import { instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
 import { ids } from '../../values.ts'
-
-interface JsonFlag {
-  json?: boolean
-}
 
 export function addOutbox(program: Command): void {
   const outbox = program
@@ -47,17 +44,16 @@ async function list({ json }: JsonFlag): Promise<void> {
   await opened(async (kept) => {
     const items = await kept.list()
     if (json) outJson({ data: items.map(toShape) })
-    else if (items.length === 0) say('The outbox is empty.')
     else print(items)
-    await sayElsewhere(kept)
+    await sayOtherOutboxes(kept)
     if (!json && items.some(({ status }) => status === 'failed')) {
       say(`Send failed items again with ${commandLine('outbox flush ITEM')}, or delete them with outbox drop`)
     }
   })
 }
 
-async function sayElsewhere(kept: KeptJobs): Promise<void> {
-  const others = await kept.elsewhere()
+async function sayOtherOutboxes(kept: KeptJobs): Promise<void> {
+  const others = await kept.otherOutboxes()
   for (const { path, count } of others) say(`${count} more kept for this server with another ICHIDO_TOKEN: ${path}`)
   if (others.length === 0) return
   say(
@@ -71,7 +67,7 @@ async function flush(ids: string[], { json }: JsonFlag): Promise<void> {
     for (const { id, status } of await find(kept, ids)) if (status === 'failed') await kept.retry(id)
     const tried = await kept.flush()
     const left = (await kept.list()).filter(
-      ({ id, status }) => status === 'queued' || tried.some((one) => one.id === id),
+      ({ id, status }) => status === 'queued' || tried.some((item) => item.id === id),
     )
     if (json) outJson({ data: tried.map(toShape), left: left.length })
     else {
@@ -93,16 +89,15 @@ async function drop(ids: string[], { json }: JsonFlag): Promise<void> {
   await opened(async (kept) => {
     const items = await find(kept, ids)
     for (const { id } of items) await kept.drop(id)
-    if (json) outJson({ data: items.map(toShape) })
-    else say(`${items.length} dropped.`)
+    sayOrJson({ data: items.map(toShape) }, json, `${items.length} dropped.`)
   })
 }
 
-/** All of them or none: a name that is wrong changes nothing. */
+/** Throws for an unknown id before anything is changed. */
 async function find(kept: KeptJobs, ids: readonly string[]): Promise<KeptJob[]> {
   const items = await kept.list()
   return [...new Set(ids)].map((id) => {
-    const item = items.find((one) => one.id === id)
+    const item = items.find((kept) => kept.id === id)
     if (item === undefined)
       throw new Failure(`There is no item ${id} in the outbox`, `See \`${commandLine('outbox list')}\``)
     return item
@@ -110,18 +105,13 @@ async function find(kept: KeptJobs, ids: readonly string[]): Promise<KeptJob[]> 
 }
 
 function print(items: readonly KeptJob[]): void {
-  out(
-    table(
-      ['ITEM', 'STATUS', 'ATTEMPTS', 'SAVED', 'KIND', 'KEY', 'ERROR'],
-      items.map(({ id, status, attempts, savedAtMs, body, key, error }) => [
-        id,
-        status,
-        String(attempts),
-        instant(new Date(savedAtMs).toISOString()),
-        kindOf(body),
-        key,
-        error ?? '',
-      ]),
-    ),
-  )
+  printPage({ data: items }, false, 'The outbox is empty.', {
+    ITEM: ({ id }) => id,
+    STATUS: ({ status }) => status,
+    ATTEMPTS: ({ attempts }) => attempts,
+    SAVED: ({ savedAtMs }) => instant(new Date(savedAtMs).toISOString()),
+    KIND: ({ body }) => kindOf(body),
+    KEY: ({ key }) => key,
+    ERROR: ({ error }) => error ?? '',
+  })
 }

@@ -1,17 +1,35 @@
-import type { SubmitRequest } from '@ichido/sdk/protocol'
+import { createHash } from 'node:crypto'
+import { createReadStream, openAsBlob } from 'node:fs'
+import { basename } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
+import type { AwaitedArtifactShape, SubmitRequest } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import { submitRequest } from '../../../contract/submit.ts'
-import { checked } from '../../connection/checked.ts'
 import { type Connection, connect, Unreachable } from '../../connection/connect.ts'
-import { sayRemarks, submitOrKeep } from '../../connection/outbox-submit.ts'
+import { sayRemarks, submitOrKeep } from '../../connection/outbox.ts'
+import { type BackoffFlags, backoffOf, withBackoff } from '../../flags.ts'
 import { Failure } from '../../output/exit.ts'
-import { follow } from '../../output/follow.ts'
-import { showOutcome } from '../../output/outcome.ts'
-import { out, outJson, say } from '../../output/terminal.ts'
+import { follow, mayPass, RETRY_MS, showOutcome, UNREACHABLE_MAX_MS } from '../../output/follow.ts'
+import { bytesOf, bytesText } from '../../output/print.ts'
+import { LiveLine, out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { fileName, instantOf, key, label, number, payload, seconds, wholeNumber } from '../../values.ts'
-import { type BackoffFlags, backoffOf, withBackoff } from '../schedules/backoff-flags.ts'
-import { type GivenFile, listed, readFiles, sendFiles } from './submit-files.ts'
+import { checked, fileName, instantOf, key, label, number, payload, seconds, wholeNumber } from '../../values.ts'
+
+/** The flag of each field. */
+const FLAGS = {
+  kind: '<kind>',
+  queue: '--queue',
+  priority: '--priority',
+  delay_seconds: '--delay',
+  max_attempts: '--max-attempts',
+  timeout_seconds: '--timeout-seconds',
+  'backoff.base_seconds': '--backoff-base',
+  'backoff.cap_seconds': '--backoff-cap',
+  'backoff.jitter': '--backoff-jitter',
+  labels: '--label',
+  estimated_cost: '--estimated-cost',
+  key_ttl_hours: '--key-ttl-hours',
+}
 
 interface SubmitFlags extends BackoffFlags {
   payload?: unknown
@@ -78,7 +96,7 @@ async function submit(kind: string, flags: SubmitFlags): Promise<void> {
   await showOutcome(connection, job, flags.json ?? false)
 }
 
-/** Settles with the job's id; says it, as JSON only when nothing else follows on stdout. */
+/** Returns the job's id, and prints it, as JSON only if nothing else follows on stdout. */
 async function send({ transport }: Connection, request: SubmitRequest, flags: SubmitFlags): Promise<string> {
   const { response, replayed } = await transport
     .submit(request, flags.key === undefined ? {} : { key: flags.key })
@@ -101,23 +119,7 @@ function uncertain(error: Unreachable, key: string | undefined): Failure {
   return new Failure(error.message, [error.advice, again].join('\n'))
 }
 
-/** Where each field comes from. */
-const FLAGS = {
-  kind: '<kind>',
-  queue: '--queue',
-  priority: '--priority',
-  delay_seconds: '--delay',
-  max_attempts: '--max-attempts',
-  timeout_seconds: '--timeout-seconds',
-  'backoff.base_seconds': '--backoff-base',
-  'backoff.cap_seconds': '--backoff-cap',
-  'backoff.jitter': '--backoff-jitter',
-  labels: '--label',
-  estimated_cost: '--estimated-cost',
-  key_ttl_hours: '--key-ttl-hours',
-}
-
-/** Before anything is sent or kept: what the server would refuse would wait in the outbox for nothing. */
+/** Checked before anything is sent or kept, because a refused job would wait in the outbox in vain. */
 function checkFlags(kind: string, flags: SubmitFlags): void {
   checked(submitRequest, toRequest(kind, flags), FLAGS)
 }
@@ -137,5 +139,87 @@ function toRequest(kind: string, flags: SubmitFlags, files: readonly GivenFile[]
     estimated_cost: flags.estimatedCost,
     key_ttl_hours: flags.keyTtlHours,
     artifacts: files.length === 0 ? undefined : files.map(listed),
+  }
+}
+
+/** A file for a job. */
+interface GivenFile extends Required<AwaitedArtifactShape> {
+  sha256: string
+  size_bytes: number
+  bytes: Blob
+}
+
+/** Hashes the files: known content is not sent again, and a key stands for this content only. */
+async function readFiles(paths: readonly string[]): Promise<GivenFile[]> {
+  const files: GivenFile[] = []
+  for (const path of paths) {
+    const name = basename(path)
+    if (files.some((file) => file.name === name)) {
+      throw new Failure(`Two of the files are called ${name}.`, 'A job has one file of each name.', 2)
+    }
+    files.push(await readFile(path, name))
+  }
+  return files
+}
+
+async function readFile(path: string, name: string): Promise<GivenFile> {
+  const bytes = await openAsBlob(path)
+  const hash = createHash('sha256')
+  let readBytes = 0
+  const live = new LiveLine(() => `reading ${bytesOf(name, readBytes, bytes.size)}`)
+  try {
+    for await (const part of createReadStream(path)) {
+      hash.update(part as Buffer)
+      readBytes += (part as Buffer).length
+    }
+  } finally {
+    live.end()
+  }
+  return { name, bytes, size_bytes: bytes.size, sha256: hash.digest('hex') }
+}
+
+function listed({ name, sha256, size_bytes }: GivenFile): AwaitedArtifactShape {
+  return { name, sha256, size_bytes }
+}
+
+/** Sends the files of a job; survives restarts of the server. */
+async function sendFiles(connection: Connection, jobId: string, files: readonly GivenFile[]): Promise<void> {
+  for (const file of files) {
+    try {
+      await sendFile(connection, jobId, file)
+    } catch (error) {
+      say(
+        `Job ${jobId} waits for ${file.name}. If you gave a --key, run the same command again to send the rest; or cancel the`,
+      )
+      say(`job with ${commandLine(`jobs cancel ${jobId}`)}`)
+      throw error
+    }
+  }
+}
+
+async function sendFile({ transport }: Connection, jobId: string, file: GivenFile): Promise<void> {
+  const { name, sha256, bytes } = file
+  let sent = 0
+  let most = 0
+  let lastMs = performance.now()
+  const onProgress = ({ sentBytes }: { sentBytes: number }) => {
+    sent = sentBytes
+    // Repeated bytes are no progress.
+    if (sent > most) lastMs = performance.now()
+    most = Math.max(most, sent)
+  }
+  const live = new LiveLine(() => bytesOf(name, sent, bytes.size))
+  try {
+    for (;;) {
+      try {
+        await transport.upload(bytes, { name, jobId, sha256, onProgress })
+        return live.say(`Sent ${name} (${bytesText(bytes.size)})`)
+      } catch (error) {
+        if (!mayPass(error) || performance.now() - lastMs > UNREACHABLE_MAX_MS) throw error
+        await pause(RETRY_MS)
+      }
+    }
+  } finally {
+    live.end()
   }
 }

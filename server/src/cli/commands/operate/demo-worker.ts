@@ -3,13 +3,13 @@ import { sleep, type World } from '@ichido/sdk/world'
 import { embed } from '../../../library/embed.ts'
 import type { Ichido } from '../../../library/ichido.ts'
 import type { ControlNode } from '../../../node/main.ts'
-import { DEMO_FAILING_KIND, DEMO_KIND, DEMO_QUEUE } from '../jobs/demo-names.ts'
+import { DEMO_FAILING_KIND, DEMO_KIND, DEMO_QUEUE } from '../jobs/demo.ts'
 
 const STEPS = 5
 const STEP_MS = 200
 const CONCURRENCY = 4
 
-/** A worker inside the server that shows a newcomer a job from one end to the other. */
+/** A worker inside the server, for the first steps. */
 export function startDemoWorker(
   node: ControlNode,
   world: World,

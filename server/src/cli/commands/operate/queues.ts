@@ -1,21 +1,20 @@
 import type { Page, QueueShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect } from '../../connection/connect.ts'
+import type { JsonFlag } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
-import { facts, instant, table } from '../../output/table.ts'
-import { out, outJson, say } from '../../output/terminal.ts'
+import { instant, printFacts, printPage } from '../../output/print.ts'
 import { limit, limitOfTime } from '../../values.ts'
 
-interface SetFlags {
+interface SetFlags extends JsonFlag {
   maxConcurrent?: number | 'none'
   leaseTtl?: number | 'none'
   continuation?: number | 'none'
   resultTtl?: number | 'none'
   fatalCodes?: string[] | 'none'
-  json?: boolean
 }
 
-/** As many as an answer may have. */
+/** The maximum of the server. */
 const PAGE_QUEUES = 200
 
 type Changes = Partial<
@@ -33,18 +32,18 @@ export function addQueues(program: Command): void {
     .command('show <queue>')
     .description('show the work and the settings of a queue')
     .option('--json', 'print JSON')
-    .action(async (queue: string, { json }: { json?: boolean }) => {
+    .action(async (queue: string, { json }: JsonFlag) => {
       print(await connect().ask<QueueShape>('GET', pathOf(queue)), json)
     })
-  for (const [verb, paused, what] of [
+  for (const [verb, paused, about] of [
     ['pause', true, 'pause a queue; runs that workers hold continue'],
     ['resume', false, 'resume a queue'],
   ] as const) {
     queues
       .command(`${verb} <queue>`)
-      .description(what)
+      .description(about)
       .option('--json', 'print JSON')
-      .action(async (queue: string, { json }: { json?: boolean }) => print(await put(queue, { paused }), json))
+      .action(async (queue: string, { json }: JsonFlag) => print(await put(queue, { paused }), json))
   }
   queues
     .command('set <queue>')
@@ -89,7 +88,7 @@ async function set(queue: string, flags: SetFlags): Promise<void> {
   print(await put(queue, Object.fromEntries(changes)), json)
 }
 
-/** Page by page. */
+/** Reads all pages. */
 async function all(): Promise<QueueShape[]> {
   const { ask } = connect()
   const queues: QueueShape[] = []
@@ -102,42 +101,32 @@ async function all(): Promise<QueueShape[]> {
   return queues
 }
 
-async function list({ json }: { json?: boolean }): Promise<void> {
+async function list({ json }: JsonFlag): Promise<void> {
   const queues = await all()
-  if (json) return outJson({ data: queues, next_cursor: null })
-  if (queues.length === 0) return say('No queues.')
-  out(
-    table(
-      ['QUEUE', 'READY', 'DELAYED', 'RUNNING', 'LIMIT', 'OLDEST', ''],
-      queues.map((queue) => [
-        queue.name,
-        ...[queue.ready, queue.delayed, queue.running, queue.max_concurrent ?? '-'].map(String),
-        queue.oldest_ready_seconds === null ? '-' : `${Math.round(queue.oldest_ready_seconds)} s`,
-        queue.paused ? 'paused' : '',
-      ]),
-    ),
-  )
+  printPage({ data: queues, next_cursor: null }, json, 'No queues.', {
+    QUEUE: (queue) => queue.name,
+    READY: (queue) => queue.ready,
+    DELAYED: (queue) => queue.delayed,
+    RUNNING: (queue) => queue.running,
+    LIMIT: (queue) => queue.max_concurrent ?? '-',
+    OLDEST: (queue) => (queue.oldest_ready_seconds === null ? '-' : `${Math.round(queue.oldest_ready_seconds)} s`),
+    '': (queue) => (queue.paused ? 'paused' : ''),
+  })
 }
 
 function print(queue: QueueShape, json: boolean | undefined): void {
-  if (json) {
-    outJson(queue)
-    return
-  }
   const time = (seconds: number | null, otherwise: string) => (seconds === null ? otherwise : `${seconds} s`)
-  out(
-    facts([
-      ['queue', queue.name],
-      ['paused', queue.paused ? `since ${instant(queue.paused_at)}` : 'no'],
-      ['ready', String(queue.ready)],
-      ['delayed', String(queue.delayed)],
-      ['running', String(queue.running)],
-      ['oldest waits', queue.oldest_ready_seconds === null ? null : `${Math.round(queue.oldest_ready_seconds)} s`],
-      ['max concurrent', queue.max_concurrent === null ? 'none' : String(queue.max_concurrent)],
-      ['lease', time(queue.lease_ttl_seconds, '60 s, unless a job sets its own')],
-      ['continuation', time(queue.continuation_seconds, '60 s, unless a job sets its own')],
-      ['result kept', time(queue.result_ttl_seconds, 'as long as the job')],
-      ['not retried', queue.fatal_error_codes === null ? 'none' : queue.fatal_error_codes.join(', ')],
-    ]),
-  )
+  printFacts(queue, json, [
+    ['queue', queue.name],
+    ['paused', queue.paused ? `since ${instant(queue.paused_at)}` : 'no'],
+    ['ready', String(queue.ready)],
+    ['delayed', String(queue.delayed)],
+    ['running', String(queue.running)],
+    ['oldest waits', queue.oldest_ready_seconds === null ? null : `${Math.round(queue.oldest_ready_seconds)} s`],
+    ['max concurrent', queue.max_concurrent === null ? 'none' : String(queue.max_concurrent)],
+    ['lease', time(queue.lease_ttl_seconds, '60 s, unless a job sets its own')],
+    ['continuation', time(queue.continuation_seconds, '60 s, unless a job sets its own')],
+    ['result kept', time(queue.result_ttl_seconds, 'as long as the job')],
+    ['not retried', queue.fatal_error_codes === null ? 'none' : queue.fatal_error_codes.join(', ')],
+  ])
 }

@@ -1,24 +1,16 @@
 import type { Page, QuotaShape, ReservationShape, UserShape } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import { type Connection, connect, query } from '../../connection/connect.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
-import { facts, instant, table } from '../../output/table.ts'
-import { out, outJson, say } from '../../output/terminal.ts'
-import { limit, wholeNumber } from '../../values.ts'
-import { sayMore } from '../jobs/jobs.ts'
+import { instant, printFacts, printPage } from '../../output/print.ts'
+import { limit } from '../../values.ts'
 
-interface SetFlags {
+interface SetFlags extends JsonFlag {
   maxConcurrent?: number | 'none'
   costLimit?: number | 'none'
   maxBytes?: number | 'none'
   period?: 'day' | 'month'
-  json?: boolean
-}
-
-interface ListFlags {
-  limit?: number
-  cursor?: string
-  json?: boolean
 }
 
 interface ReservationFlags extends ListFlags {
@@ -28,18 +20,12 @@ interface ReservationFlags extends ListFlags {
 
 export function addQuota(program: Command): void {
   const quota = program.command('quota').description("show and set users' limits; '*' stands for the default limits")
-  quota
-    .command('list')
-    .description('list users by id, with their limits and their use')
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  paged(quota.command('list').description('list users by id, with their limits and their use')).action(list)
   quota
     .command('show <user>')
     .description('show the limits of a user and their use')
     .option('--json', 'print JSON')
-    .action(async (user: string, { json }: { json?: boolean }) => {
+    .action(async (user: string, { json }: JsonFlag) => {
       print(await connect().ask<QuotaShape>('GET', pathOf(user)), json)
     })
   quota
@@ -55,18 +41,15 @@ export function addQuota(program: Command): void {
     .command('clear <user>')
     .description("remove a user's limits; the default limits apply again")
     .option('--json', 'print JSON')
-    .action(async (user: string, { json }: { json?: boolean }) => {
+    .action(async (user: string, { json }: JsonFlag) => {
       print(await connect().ask<QuotaShape>('DELETE', pathOf(user)), json)
     })
-  quota
+  const reservations = quota
     .command('reservations')
     .description('list reservations, newest first')
     .option('--user <id>')
     .option('--active', 'only reservations that hold a slot now')
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(listReservations)
+  paged(reservations).action(listReservations)
 }
 
 function pathOf(user: string): string {
@@ -88,61 +71,42 @@ async function set({ ask }: Connection, user: string, flags: SetFlags): Promise<
 }
 
 function print(quota: QuotaShape, json: boolean | undefined): void {
-  if (json) {
-    outJson(quota)
-    return
-  }
-  out(
-    facts([
-      ['user', quota.user_id],
-      ['limits', quota.custom ? 'its own' : "the default limits, of '*'"],
-      ['max concurrent', quota.max_concurrent === null ? 'none' : String(quota.max_concurrent)],
-      ['active jobs', String(quota.active_jobs)],
-      ['active reservations', String(quota.active_reservations)],
-      ['cost limit', quota.cost_limit === null ? 'none' : `${quota.cost_limit} a ${quota.period}`],
-      ['spent', `${quota.spent} this ${quota.period}`],
-      ['max bytes', quota.max_bytes === null ? 'none' : String(quota.max_bytes)],
-      ['bytes stored', quota.used_bytes === null ? 'not counted' : String(quota.used_bytes)],
-    ]),
-  )
+  printFacts(quota, json, [
+    ['user', quota.user_id],
+    ['limits', quota.custom ? 'its own' : "the default limits, of '*'"],
+    ['max concurrent', quota.max_concurrent === null ? 'none' : String(quota.max_concurrent)],
+    ['active jobs', String(quota.active_jobs)],
+    ['active reservations', String(quota.active_reservations)],
+    ['cost limit', quota.cost_limit === null ? 'none' : `${quota.cost_limit} a ${quota.period}`],
+    ['spent', `${quota.spent} this ${quota.period}`],
+    ['max bytes', quota.max_bytes === null ? 'none' : String(quota.max_bytes)],
+    ['bytes stored', quota.used_bytes === null ? 'not counted' : String(quota.used_bytes)],
+  ])
 }
 
 async function list({ json, ...rest }: ListFlags): Promise<void> {
   const page = await connect().ask<Page<UserShape>>('GET', `/v1/users${query({ ...rest })}`)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No users.')
-  out(
-    table(
-      ['USER', 'LIMITS', 'JOBS', 'RESERVED', 'LIMIT', 'SPENT', 'COST LIMIT', 'BYTES', 'MAX BYTES'],
-      page.data.map((user) => [
-        user.user_id,
-        user.custom ? 'own' : "of '*'",
-        ...[user.active_jobs, user.active_reservations, user.max_concurrent ?? '-', user.spent].map(String),
-        user.cost_limit === null ? '-' : `${user.cost_limit} a ${user.period}`,
-        ...[user.used_bytes ?? '-', user.max_bytes ?? '-'].map(String),
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(page, json, 'No users.', {
+    USER: (user) => user.user_id,
+    LIMITS: (user) => (user.custom ? 'own' : "of '*'"),
+    JOBS: (user) => user.active_jobs,
+    RESERVED: (user) => user.active_reservations,
+    LIMIT: (user) => user.max_concurrent ?? '-',
+    SPENT: (user) => user.spent,
+    'COST LIMIT': (user) => (user.cost_limit === null ? '-' : `${user.cost_limit} a ${user.period}`),
+    BYTES: (user) => user.used_bytes ?? '-',
+    'MAX BYTES': (user) => user.max_bytes ?? '-',
+  })
 }
 
 async function listReservations({ json, user, ...rest }: ReservationFlags): Promise<void> {
   const path = `/v1/reservations${query({ ...rest, user_id: user })}`
-  const page = await connect().ask<Page<ReservationShape>>('GET', path)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No reservations.')
-  out(
-    table(
-      ['RESERVATION', 'STATE', 'USER', 'CREATED', 'EXPIRES', 'JOB'],
-      page.data.map((one) => [
-        one.reservation_id,
-        one.state,
-        one.user_id,
-        instant(one.created_at),
-        instant(one.expires_at),
-        one.job_id ?? '-',
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(await connect().ask<Page<ReservationShape>>('GET', path), json, 'No reservations.', {
+    RESERVATION: (reservation) => reservation.reservation_id,
+    STATE: (reservation) => reservation.state,
+    USER: (reservation) => reservation.user_id,
+    CREATED: (reservation) => instant(reservation.created_at),
+    EXPIRES: (reservation) => instant(reservation.expires_at),
+    JOB: (reservation) => reservation.job_id ?? '-',
+  })
 }

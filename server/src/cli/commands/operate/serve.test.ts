@@ -6,10 +6,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
-import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { freshDatabase } from '../../../../../scripts/testing/services.ts'
 import { selfSigned } from '../../../testing/http/certificate.ts'
 import { begin, type Ended, ichido, ichidoJson, killAll, type Serving, serve } from '../../testing/cli.ts'
+import { onStopSignals, STOP_SIGNALS } from './serve.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-serve-test-'))
 const newFolder = () => mkdtempSync(join(folder, 'd-'))
@@ -279,4 +280,29 @@ describe('stopping', () => {
     expect((await get(again, '/v1/idempotency-keys/a%2Fb')).data[0].job_id).toBe(job_id)
     expect((await post(again, { kind: 'k', idempotency_key: 'a/b' })).job_id).toBe(job_id)
   })
+})
+
+test('what comes again within a second is the same signal; a later one ends it at once', () => {
+  const nowMs = vi.spyOn(performance, 'now').mockReturnValue(5_000)
+  const before = new Set(STOP_SIGNALS.flatMap((name) => process.listeners(name)))
+  onTestFinished(() => {
+    nowMs.mockRestore()
+    for (const name of STOP_SIGNALS) {
+      for (const listener of process.listeners(name)) if (!before.has(listener)) process.removeListener(name, listener)
+    }
+  })
+  const [stop, stopAtOnce] = [vi.fn(), vi.fn()]
+  onStopSignals(stop, stopAtOnce)
+  const signal = (name: (typeof STOP_SIGNALS)[number]) => {
+    for (const listener of process.listeners(name)) if (!before.has(listener)) listener(name)
+  }
+  signal('SIGINT')
+  nowMs.mockReturnValue(5_999)
+  signal('SIGINT')
+  // As the script that npm runs does when npm ends before it.
+  signal('SIGTERM')
+  expect([stop.mock.calls.length, stopAtOnce.mock.calls.length]).toEqual([1, 0])
+  nowMs.mockReturnValue(6_000)
+  signal('SIGTERM')
+  expect([stop.mock.calls.length, stopAtOnce.mock.calls.length]).toEqual([1, 1])
 })

@@ -4,14 +4,11 @@ import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../../../
 import { codeOf, innermost } from '../../../core/node/store-errors.ts'
 import type { ServerConfig } from '../../../node/config.ts'
 import type { AlertChange, LeadershipChange } from '../../../node/main.ts'
-import { opening } from '../../connection/opening.ts'
-import { processEnv } from '../../connection/process-env.ts'
-import { tlsProblem } from '../../connection/tls-warning.ts'
+import { opening, tlsProblem } from '../../connection/store.ts'
 import { sayRunning, sayStopped, tokenLine } from '../../output/banner.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { outJson, paint, say } from '../../output/terminal.ts'
-import { VERSION } from '../../self.ts'
-import { onStopSignals, STOP_SIGNALS } from '../../signals.ts'
+import { processEnv, VERSION } from '../../self.ts'
 
 interface ServeFlags {
   localWorker?: boolean
@@ -19,7 +16,10 @@ interface ServeFlags {
   roles?: string
 }
 
-/** "Ctrl-C stops everything within 2 s": what has not ended by now is cut off. */
+export const STOP_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM', 'SIGUSR2'] as const
+/** A signal to the process group arrives again from npm and from the script that npm runs. */
+const SAME_SIGNAL_MS = 1_000
+/** "Ctrl-C stops everything within 2 s": work that takes longer is cut off. */
 const STOP_WITHIN_MS = 1_900
 const DRAIN_WORKER_MS = 1_000
 
@@ -60,7 +60,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   const config = readServerConfig(processEnv)
   const roles = readRoles(roleNames, config)
   const [
-    { createMetrics, redisOf, startServer, TroubleLog },
+    { createMetrics, redisOf, startServer, TokenNeeded, TroubleLog },
     { startNode },
     { realWorld: world },
     { pino },
@@ -74,7 +74,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   ])
   const stderr = pino.destination({ fd: 2, sync: true })
   const logger = pino({ level: config.logLevel }, { write: (line) => stderr.write(jsonForTerminal(line)) })
-  // Asked once the node has met trouble, so when it is there.
+  // Called only after the node has reported trouble, so it exists.
   const troubles = new TroubleLog({
     logger,
     world,
@@ -96,12 +96,17 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     logger.info(change, leads ? 'this node leads' : 'this node no longer leads')
   const onAlert = ({ open, ...alert }: AlertChange) =>
     open ? logger.warn(alert, 'alert opened') : logger.info(alert, 'alert closed')
-  const told = { onTrouble, onLeadership, onAlert, onFull: troubles.onFull }
-  const starting = startNode({ ...given, ...told, world, meter: metrics.meter })
+  const listeners = { onTrouble, onLeadership, onAlert, onFull: troubles.onFull }
+  const starting = startNode({ ...given, ...listeners, world, meter: metrics.meter })
   const begin = async () => {
     const node = await opening(config, starting)
     const options = { node, metrics, roles, config, world, logger, version: VERSION }
-    return { node, server: await startServer(options).catch((error: unknown) => explain(error, config)) }
+    return {
+      node,
+      server: await startServer(options).catch((error: unknown) =>
+        explain(error, config, error instanceof TokenNeeded),
+      ),
+    }
   }
   const { node, server } = await begin().catch((error: unknown) => {
     troubles.close()
@@ -132,8 +137,21 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
   sayRunning(server, config, localWorker)
   const tls = tlsProblem(config.storage)
   if (tls !== null) say(`${paint('yellow', 'warning:')} ${tls.message}. ${tls.advice}`)
-  // From here on a signal ends the process.
+  // A signal ends the process.
   await new Promise<never>(() => {})
+}
+
+/** Calls `stop` at the first signal, and `stopAtOnce` at a later one. */
+export function onStopSignals(stop: () => void, stopAtOnce: () => void): void {
+  let firstMs: number | null = null
+  const onSignal = () => {
+    const nowMs = performance.now()
+    if (firstMs === null) {
+      firstMs = nowMs
+      stop()
+    } else if (nowMs - firstMs >= SAME_SIGNAL_MS) stopAtOnce()
+  }
+  for (const signal of STOP_SIGNALS) process.on(signal, onSignal)
 }
 
 function readRoles(list: string | undefined, { storage, redisUrl }: ServerConfig): ReadonlySet<NodeRole> {
@@ -157,10 +175,10 @@ function readRoles(list: string | undefined, { storage, redisUrl }: ServerConfig
   return roles
 }
 
-/** What can be wrong with the address, said as what to do about it; all else is the store's. */
-function explain(error: unknown, config: ServerConfig): never {
+/** Explains an error of the address; other errors are rethrown. */
+function explain(error: unknown, config: ServerConfig, needsToken: boolean): never {
   const { host, port } = config
-  if (error instanceof Error && error.name === 'TokenNeeded') {
+  if (error instanceof Error && needsToken) {
     throw new Failure(
       `${error.message}. The server does not start, because without a token it would be open to everybody.`,
       `Make a token first, then start again:\n  ${tokenLine(config)}\nor serve only this machine: unset HOST, TRUST_PROXY, PUBLIC_URL and BASE_PATH.`,

@@ -3,26 +3,25 @@ import { type Command, Option } from 'commander'
 import type { z } from 'zod'
 import { createTokenRequest } from '../../../contract/access.ts'
 import { readStoreConfig, type StoreConfig } from '../../../node/config.ts'
-import { checked } from '../../connection/checked.ts'
 import { type Connection, connect, Unreachable } from '../../connection/connect.ts'
-import { opening, withStore } from '../../connection/opening.ts'
-import { processEnv } from '../../connection/process-env.ts'
+import { opening, withStore } from '../../connection/store.ts'
+import type { JsonFlag } from '../../flags.ts'
 import { tokenLine } from '../../output/banner.ts'
 import { Failure } from '../../output/exit.ts'
-import { instant, table } from '../../output/table.ts'
+import { instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
-import { number } from '../../values.ts'
+import { processEnv } from '../../self.ts'
+import { checked, number } from '../../values.ts'
 
-interface CreateFlags {
+interface CreateFlags extends JsonFlag {
   user: string
   role: string
   name?: string
   ttlDays?: number
-  json?: boolean
 }
 
 type NewToken = { token: string; token_id: string }
-/** And where it was made: with a wrong setting that may be another store than meant. `first`: nobody needed one yet. */
+/** `store` shows where it was made, because a wrong setting may lead to another store. `first`: no token existed before. */
 type Made = NewToken & { store: string; first: boolean }
 
 export function addToken(program: Command): void {
@@ -40,15 +39,14 @@ export function addToken(program: Command): void {
     .command('list')
     .description('list tokens, without their secrets')
     .option('--json', 'print JSON')
-    .action(async ({ json }: { json?: boolean }) => list(connect(), json))
+    .action(async ({ json }: JsonFlag) => list(connect(), json))
   token
     .command('revoke <token-id>')
     .description('revoke a token')
     .option('--json', 'print JSON')
-    .action(async (tokenId: string, { json }: { json?: boolean }) => {
+    .action(async (tokenId: string, { json }: JsonFlag) => {
       await connect().ask('DELETE', `/v1/tokens/${encodeURIComponent(tokenId)}`)
-      if (json) outJson({ token_id: tokenId, revoked: true })
-      else say(`Token ${tokenId} is revoked.`)
+      sayOrJson({ token_id: tokenId, revoked: true }, json, `Token ${tokenId} is revoked.`)
     })
 }
 
@@ -73,7 +71,7 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
 
 type TokenRequest = z.output<typeof createTokenRequest>
 
-/** Whoever names a server and no store, and has none in the default folder, would get a new store that nobody serves. */
+/** With ICHIDO_URL, without DATA_DIR and without a store in the default folder, a new store would be one that no server uses. */
 async function meansServer(config: StoreConfig): Promise<boolean> {
   const { ICHIDO_URL, DATA_DIR } = processEnv.env
   if (!ICHIDO_URL || DATA_DIR || !('dataDir' in config.storage)) return false
@@ -112,7 +110,7 @@ async function askServer({ ask, url }: Connection, request: TokenRequest): Promi
   return { first: before.data.length === 0, ...made, store: `the store of ${url}` }
 }
 
-/** A running server keeps the embedded store to itself; then the server is asked to make the token. */
+/** A running server locks the embedded store, so the server makes the token. */
 async function createOnServer(connection: Connection, request: TokenRequest): Promise<Made> {
   const { url } = connection
   try {
@@ -133,21 +131,13 @@ async function createOnServer(connection: Connection, request: TokenRequest): Pr
 }
 
 async function list({ ask }: Connection, json: boolean | undefined): Promise<void> {
-  const page = await ask<{ data: TokenShape[] }>('GET', '/v1/tokens')
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No tokens.')
-  out(
-    table(
-      ['TOKEN ID', 'USER', 'ROLE', 'NAME', 'CREATED', 'EXPIRES', 'REVOKED'],
-      page.data.map((token) => [
-        token.token_id,
-        token.user_id,
-        token.role,
-        token.name || '-',
-        instant(token.created_at),
-        instant(token.expires_at),
-        instant(token.revoked_at),
-      ]),
-    ),
-  )
+  printPage(await ask<{ data: TokenShape[] }>('GET', '/v1/tokens'), json, 'No tokens.', {
+    'TOKEN ID': (token) => token.token_id,
+    USER: (token) => token.user_id,
+    ROLE: (token) => token.role,
+    NAME: (token) => token.name || '-',
+    CREATED: (token) => instant(token.created_at),
+    EXPIRES: (token) => instant(token.expires_at),
+    REVOKED: (token) => instant(token.revoked_at),
+  })
 }

@@ -1,11 +1,10 @@
 import { hostname } from 'node:os'
-import type { EnrollTokenShape } from '@ichido/sdk/protocol'
+import { type EnrollTokenShape, IchidoError } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect } from '../../connection/connect.ts'
-import { warnOfFolder } from '../../connection/exec-warning.ts'
-import { processEnv } from '../../connection/process-env.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
-import { say } from '../../output/terminal.ts'
+import { paint, say } from '../../output/terminal.ts'
+import { processEnv } from '../../self.ts'
 import { seconds, several, wholeNumber } from '../../values.ts'
 
 interface WorkerFlags {
@@ -22,6 +21,8 @@ interface WorkerFlags {
   insecure?: boolean
 }
 
+/** A relative path that is not at the beginning of the command, and not after a `cd`. */
+const RELATIVE_PATH = /^(?:(?!\bcd\s).)*?\s["']?(?<path>\.\.?\/[^\s"';&|]*)/s
 const DRAIN_SECONDS = 30
 
 export function addWorker(program: Command): void {
@@ -54,7 +55,9 @@ worker was started. A leading ./ or ../ of the command means that folder, too. A
 async function work(flags: WorkerFlags): Promise<void> {
   const { url, ask } = connect()
   warnOfFolder(flags.exec)
-  const { AGENT_FILE, addedEnv, isExpected, startAgent, untilStopped, workOf } = await import('@ichido/sdk/agent')
+  const { AGENT_FILE, addedEnv, BadOptions, isExpected, startAgent, untilStopped, workOf } = await import(
+    '@ichido/sdk/agent'
+  )
   const { queue: queues, kind: kinds = [], name = null, enroll } = flags
   const make = async () => {
     const body = { queues, label: name ?? hostname() }
@@ -77,8 +80,18 @@ async function work(flags: WorkerFlags): Promise<void> {
     const why = await untilStopped(() => startAgent(options, { file: AGENT_FILE, say }), say)
     if (why !== null) throw new Failure(why)
   } catch (error) {
-    if (!isExpected(error) || error.name === 'IchidoError') throw error
-    const exitCode = error.name === 'BadOptions' ? EXIT.usage : EXIT.failed
+    if (!isExpected(error) || error instanceof IchidoError) throw error
+    const exitCode = error instanceof BadOptions ? EXIT.usage : EXIT.failed
     throw new Failure(error.message, undefined, exitCode)
   }
+}
+
+/** Warns of a relative path, because programs run in an empty folder. */
+export function warnOfFolder(exec: string | undefined): void {
+  const path = RELATIVE_PATH.exec(exec ?? '')?.groups?.path
+  if (path === undefined) return
+  say(
+    `${paint('yellow', 'warning:')} programs run in an empty folder, which has no ${path}. Use "$ICHIDO_AGENT_DIR", in single quotes, for`,
+  )
+  say(`the folder in which the worker is started; a ./ means that folder only at the beginning of the command.`)
 }

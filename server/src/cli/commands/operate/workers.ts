@@ -3,37 +3,24 @@ import { resolve } from 'node:path'
 import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
-import { warnOfFolder } from '../../connection/exec-warning.ts'
-import { processEnv } from '../../connection/process-env.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { AUTHORITY_FILE, agentLine, PLACEHOLDER } from '../../output/agent-line.ts'
-import { facts, instant, table } from '../../output/table.ts'
+import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
-import { seconds, several, wholeNumber } from '../../values.ts'
-import { sayMore } from '../jobs/jobs.ts'
+import { processEnv } from '../../self.ts'
+import { seconds, several } from '../../values.ts'
+import { warnOfFolder } from './worker.ts'
 
-interface ListFlags {
-  limit?: number
-  cursor?: string
-  json?: boolean
-}
-
-interface EnrollFlags {
+interface EnrollFlags extends JsonFlag {
   queue: string[]
   exec?: string
   ttl?: number
   worker?: string
-  json?: boolean
 }
 
 export function addWorkers(program: Command): void {
   const workers = program.command('workers').description('enroll, list, show and revoke remote workers')
-  workers
-    .command('list')
-    .description('list workers, newest first')
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  paged(workers.command('list').description('list workers, newest first')).action(list)
   workers.command('show <worker-id>').description('show a worker').option('--json', 'print JSON').action(show)
   workers
     .command('enroll <name>')
@@ -58,44 +45,32 @@ function pathOf(workerId: string): string {
 const queuesOf = ({ queues }: WorkerShape) => queues?.join(', ') ?? 'all'
 
 async function list({ json, ...place }: ListFlags): Promise<void> {
-  const page = await connect().ask<Page<WorkerShape>>('GET', `/v1/workers${query(place)}`)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No workers.')
-  out(
-    table(
-      ['WORKER', 'NAME', 'STATE', 'LEASES', 'LAST SEEN', 'TOKEN UNTIL', 'QUEUES'],
-      page.data.map((worker) => [
-        worker.worker_id,
-        worker.name,
-        worker.state,
-        String(worker.live_leases),
-        instant(worker.last_seen_at),
-        instant(worker.token_expires_at),
-        queuesOf(worker),
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(await connect().ask<Page<WorkerShape>>('GET', `/v1/workers${query({ ...place })}`), json, 'No workers.', {
+    WORKER: (worker) => worker.worker_id,
+    NAME: (worker) => worker.name,
+    STATE: (worker) => worker.state,
+    LEASES: (worker) => worker.live_leases,
+    'LAST SEEN': (worker) => instant(worker.last_seen_at),
+    'TOKEN UNTIL': (worker) => instant(worker.token_expires_at),
+    QUEUES: queuesOf,
+  })
 }
 
-async function show(workerId: string, { json }: { json?: boolean }): Promise<void> {
+async function show(workerId: string, { json }: JsonFlag): Promise<void> {
   const worker = await connect().ask<WorkerShape>('GET', pathOf(workerId))
-  if (json) return outJson(worker)
-  out(
-    facts([
-      ['worker', worker.worker_id],
-      ['name', worker.name],
-      ['state', worker.state],
-      ['queues', queuesOf(worker)],
-      ['live leases', String(worker.live_leases)],
-      ['registered', instant(worker.registered_at)],
-      ['last seen', instant(worker.last_seen_at)],
-      ['token until', instant(worker.token_expires_at)],
-      ['detached', worker.detached_at && instant(worker.detached_at)],
-      ['revoked', worker.revoked_at && instant(worker.revoked_at)],
-      ['meta', Object.keys(worker.meta).length === 0 ? null : JSON.stringify(worker.meta)],
-    ]),
-  )
+  printFacts(worker, json, [
+    ['worker', worker.worker_id],
+    ['name', worker.name],
+    ['state', worker.state],
+    ['queues', queuesOf(worker)],
+    ['live leases', String(worker.live_leases)],
+    ['registered', instant(worker.registered_at)],
+    ['last seen', instant(worker.last_seen_at)],
+    ['token until', instant(worker.token_expires_at)],
+    ['detached', worker.detached_at && instant(worker.detached_at)],
+    ['revoked', worker.revoked_at && instant(worker.revoked_at)],
+    ['meta', Object.keys(worker.meta).length === 0 ? null : JSON.stringify(worker.meta)],
+  ])
 }
 
 async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: EnrollFlags): Promise<void> {
@@ -108,7 +83,7 @@ async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: 
     worker_id: worker,
   })
   const url = made.public_url ?? asked
-  // Whoever needs it to reach the server needs it there, too.
+  // The other machine needs the same authority to reach the server.
   const authority = url.startsWith('https:') ? processEnv.env.NODE_EXTRA_CA_CERTS || null : null
   const sha256 = hashOf(await (await open('/agent.mjs', {})).bytes())
   const command = agentLine({ url, token: made.enroll_token, name, queues, exec, trusting: authority !== null, sha256 })
@@ -145,9 +120,9 @@ function isLoopback(url: string): boolean {
   return /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(new URL(url).hostname)
 }
 
-async function revoke(workerId: string, { json }: { json?: boolean }): Promise<void> {
+async function revoke(workerId: string, { json }: JsonFlag): Promise<void> {
   const revoked = await connect().ask<RevokedShape>('DELETE', pathOf(workerId))
-  if (json) return outJson(revoked)
   const leases = revoked.fenced_leases
-  say(`Worker ${workerId} is revoked; ${leases} ${leases === 1 ? 'lease was' : 'leases were'} taken away.`)
+  const taken = `${leases} ${leases === 1 ? 'lease was' : 'leases were'} taken away`
+  sayOrJson(revoked, json, `Worker ${workerId} is revoked; ${taken}.`)
 }

@@ -1,29 +1,18 @@
 import type { BackfillShape, Page } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { type Connection, connect, query } from '../../connection/connect.ts'
-import { followProgress } from '../../output/progress.ts'
-import { instant, table } from '../../output/table.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
+import { followProgress } from '../../output/follow.ts'
+import { instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { instantOf, instantOrNow, NOW, wholeNumber } from '../../values.ts'
-import { sayMore } from '../jobs/jobs.ts'
+import { instantOf, instantOrNow, NOW } from '../../values.ts'
 
-interface BackfillFlags {
+interface BackfillFlags extends JsonFlag {
   from: string
   to: string
   dryRun?: boolean
   wait: boolean
-  json?: boolean
-}
-
-interface ListFlags {
-  limit?: number
-  cursor?: string
-  json?: boolean
-}
-
-interface JsonFlag {
-  json?: boolean
 }
 
 interface Counted {
@@ -43,13 +32,8 @@ export function addBackfill(definitions: Command): void {
     .option('--no-wait', 'do not wait for the end')
     .option('--json', 'print JSON')
     .action(backfill)
-  definitions
-    .command('backfills <name>')
-    .description('list the backfills of a definition, newest first')
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  const listed = definitions.command('backfills <name>')
+  paged(listed.description('list the backfills of a definition, newest first')).action(list)
   definitions
     .command('progress <name> <backfill-id>')
     .description('show the progress of a backfill until it is done; Ctrl-C leaves it running')
@@ -77,9 +61,11 @@ async function backfill(name: string, { dryRun, wait, json, ...range }: Backfill
   const path = `/v1/definitions/${encodeURIComponent(name)}/backfill`
   if (dryRun) {
     const counted = await connection.ask<Counted>('POST', path, { from, to, dry_run: true })
-    if (json) outJson(counted)
-    else say(`${counted.would_make} of ${counted.matched} ticks would be made${found(counted)}.`)
-    return
+    return sayOrJson(
+      counted,
+      json,
+      `${counted.would_make} of ${counted.matched} ticks would be made${leftOut(counted)}.`,
+    )
   }
   const begun = await connection.ask<BackfillShape>('POST', path, { from, to })
   if (wait) return finish(await follow(connection, name, begun.backfill_id), json)
@@ -93,39 +79,36 @@ function follow(connection: Connection, name: string, backfillId: string): Promi
   return followProgress({
     look: () => connection.ask<BackfillShape>('GET', pathOf(name, backfillId)),
     hasEnded: ({ state }) => state !== 'running',
-    tell,
-    goesOn: {
+    text: progressText,
+    continues: {
       message: `Backfill ${backfillId} continues without this command.`,
       advice: ['See it with', line('progress'), 'or end it with', line('abort')].join('\n'),
     },
   })
 }
 
-function tell(backfill: BackfillShape): string {
-  return `${backfill.made} of ${backfill.matched} ticks made${found(backfill)}`
+function progressText(backfill: BackfillShape): string {
+  return `${backfill.made} of ${backfill.matched} ticks made${leftOut(backfill)}`
 }
 
-/** What it leaves alone. */
-function found({ made_before, skipped }: Pick<BackfillShape, 'made_before' | 'skipped'>): string {
+/** The ticks that a backfill does not make. */
+function leftOut({ made_before, skipped }: Pick<BackfillShape, 'made_before' | 'skipped'>): string {
   const made = made_before > 0 ? `, ${made_before} made before` : ''
   return skipped > 0 ? `${made}, ${skipped} skipped (a backfill does not make these)` : made
 }
 
 function finish(backfill: BackfillShape, json: boolean | undefined): void {
-  if (json) outJson(backfill)
-  else say(`Backfill ${backfill.backfill_id} is ${backfill.state}: ${tell(backfill)}`)
+  sayOrJson(backfill, json, `Backfill ${backfill.backfill_id} is ${backfill.state}: ${progressText(backfill)}`)
 }
 
 async function list(name: string, { json, ...place }: ListFlags): Promise<void> {
   const path = `/v1/definitions/${encodeURIComponent(name)}/backfills${query({ ...place })}`
-  const page = await connect().ask<Page<BackfillShape>>('GET', path)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No backfills.')
-  out(
-    table(
-      ['BACKFILL', 'STATE', 'BY', 'FROM', 'TO', 'PROGRESS'],
-      page.data.map((one) => [one.backfill_id, one.state, one.actor, instant(one.from), instant(one.to), tell(one)]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(await connect().ask<Page<BackfillShape>>('GET', path), json, 'No backfills.', {
+    BACKFILL: (backfill) => backfill.backfill_id,
+    STATE: (backfill) => backfill.state,
+    BY: (backfill) => backfill.actor,
+    FROM: (backfill) => instant(backfill.from),
+    TO: (backfill) => instant(backfill.to),
+    PROGRESS: progressText,
+  })
 }

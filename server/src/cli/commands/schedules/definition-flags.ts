@@ -1,9 +1,23 @@
 import type { DefinitionRequest, DefinitionShape, Scalar, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type BackoffFlags, backoffOf, withBackoff } from '../../flags.ts'
 import { instantOf, label, number, payload, seconds, wholeNumber } from '../../values.ts'
-import { type BackoffFlags, backoffOf, withBackoff } from './backoff-flags.ts'
 
-/** What a definition can be given on the command line; each flag beats what a file says. */
+/** Fields that the server sets; they are removed, so that a printed definition can be sent back. */
+const SERVER_FIELDS: readonly string[] = [
+  'definition_id',
+  'name',
+  'paused',
+  'paused_at',
+  'version',
+  'user_id',
+  'next_tick_at',
+  'last_tick_at',
+  'created_at',
+  'updated_at',
+] satisfies (keyof DefinitionShape)[]
+
+/** The content of a definition on the command line; a flag overrides the file. */
 export interface ContentFlags extends ScheduleFlags, BackoffFlags {
   file?: Record<string, unknown>
   kind?: string
@@ -18,12 +32,12 @@ export interface ContentFlags extends ScheduleFlags, BackoffFlags {
   domain?: string
   stages?: unknown
   seqScope?: 'job' | 'attempt'
-  /** False when there shall be none. */
+  /** False: removes the schedule. */
   schedule?: boolean
   topic?: string
   where?: Record<string, Scalar>
   whenPaused?: 'keep' | 'skip'
-  /** False: no trigger makes a job of it. */
+  /** False: removes the topic. */
   on?: boolean
 }
 
@@ -78,7 +92,7 @@ export function withContent(command: Command): Command {
   return withSchedule(command)
 }
 
-/** Without the rule itself. */
+/** Adds the flags of a schedule, without --cron. */
 export function withSchedule(command: Command): Command {
   return command
     .option('--time-zone <zone>', 'such as Europe/Berlin (default: UTC)')
@@ -97,24 +111,10 @@ export function withSchedule(command: Command): Command {
     .option('--ends-at <instant>', 'no tick at or after this instant', instantOf)
 }
 
-/** What the server keeps by itself; a definition that was printed can be sent back. */
-const KEPT: readonly string[] = [
-  'definition_id',
-  'name',
-  'paused',
-  'paused_at',
-  'version',
-  'user_id',
-  'next_tick_at',
-  'last_tick_at',
-  'created_at',
-  'updated_at',
-] satisfies (keyof DefinitionShape)[]
-
-/** What is there already, changed by what the flags say. The server checks it. */
+/** The definition with the changes of the flags; the server checks it. */
 export function contentFrom(before: object, flags: ContentFlags): DefinitionRequest {
   const base: Record<string, unknown> = Object.fromEntries(
-    Object.entries(flags.file ?? before).filter(([name]) => !KEPT.includes(name)),
+    Object.entries(flags.file ?? before).filter(([name]) => !SERVER_FIELDS.includes(name)),
   )
   const given = {
     kind: flags.kind,
@@ -156,7 +156,7 @@ export function scheduleOf(flags: ScheduleFlags): Partial<ScheduleRequest> {
   }
 }
 
-/** `order.state=paid`; a value that is JSON is taken as such: `total=0`, `test=false`. */
+/** `order.state=paid`; a JSON scalar is parsed: `total=0`, `test=false`. */
 function condition(text: string, before: Record<string, Scalar> = {}): Record<string, Scalar> {
   const at = text.indexOf('=')
   if (at < 0) throw new InvalidArgumentError('It must be path=value.')

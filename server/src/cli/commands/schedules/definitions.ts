@@ -9,14 +9,13 @@ import type {
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
-import { follow } from '../../output/follow.ts'
-import { showOutcome } from '../../output/outcome.ts'
-import { facts, instant, table } from '../../output/table.ts'
+import { follow, showOutcome } from '../../output/follow.ts'
+import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
 import { instantOf, instantOrNow, key, NOW, seconds, wholeNumber } from '../../values.ts'
-import { sayMore } from '../jobs/jobs.ts'
 import { addBackfill } from './backfill.ts'
 import {
   type ContentFlags,
@@ -26,15 +25,6 @@ import {
   withContent,
   withSchedule,
 } from './definition-flags.ts'
-
-interface JsonFlag {
-  json?: boolean
-}
-
-interface ListFlags extends JsonFlag {
-  limit?: number
-  cursor?: string
-}
 
 interface OccurrenceFlags extends ListFlags {
   from?: string
@@ -73,11 +63,11 @@ export function addDefinitions(program: Command): void {
     ).option('--if-version <n>', 'only if it still has this version', wholeNumber),
   ).action(update)
   shown(definitions.command('delete <name>').description('delete a definition; its jobs continue')).action(remove)
-  for (const [verb, says] of [
+  for (const [verb, about] of [
     ['pause', 'pause a definition: ticks are skipped, and triggers are kept or skipped by its --when-paused'],
     ['resume', 'resume a definition; kept triggers make their jobs'],
   ] as const) {
-    shown(definitions.command(`${verb} <name>`).description(says)).action(async (name: string, flags: JsonFlag) =>
+    shown(definitions.command(`${verb} <name>`).description(about)).action(async (name: string, flags: JsonFlag) =>
       print(await connect().ask<DefinitionShape>('POST', `${pathOf(name)}/${verb}`), flags.json),
     )
   }
@@ -119,36 +109,20 @@ function addTicks(definitions: Command): void {
 
 const shown = (command: Command) => command.option('--json', 'print JSON')
 
-function paged(command: Command): Command {
-  return shown(
-    command
-      .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-      .option('--cursor <cursor>', 'continue where the last list ended'),
-  )
-}
-
 function pathOf(name: string): string {
   return `/v1/definitions/${encodeURIComponent(name)}`
 }
 
 async function list({ json, ...place }: ListFlags): Promise<void> {
   const page = await connect().ask<Page<DefinitionShape>>('GET', `/v1/definitions${query({ ...place })}`)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No definitions.')
-  out(
-    table(
-      ['NAME', 'KIND', 'QUEUE', 'NEXT TICK', 'LAST TICK', 'SCHEDULE'],
-      page.data.map((one) => [
-        one.name,
-        one.kind,
-        one.queue ?? 'default',
-        one.paused ? 'paused' : instant(one.next_tick_at),
-        instant(one.last_tick_at),
-        one.schedule === null ? '-' : `${one.schedule.cron} ${one.schedule.time_zone}`,
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(page, json, 'No definitions.', {
+    NAME: (definition) => definition.name,
+    KIND: (definition) => definition.kind,
+    QUEUE: (definition) => definition.queue ?? 'default',
+    'NEXT TICK': (definition) => (definition.paused ? 'paused' : instant(definition.next_tick_at)),
+    'LAST TICK': (definition) => instant(definition.last_tick_at),
+    SCHEDULE: ({ schedule }) => (schedule === null ? '-' : `${schedule.cron} ${schedule.time_zone}`),
+  })
 }
 
 async function create(name: string, { json, ...flags }: ContentFlags & JsonFlag): Promise<void> {
@@ -158,7 +132,7 @@ async function create(name: string, { json, ...flags }: ContentFlags & JsonFlag)
   if (made.schedule !== null) say(`See the next ticks with ${commandLine(`definitions ticks ${name}`)}`)
 }
 
-/** What nobody named stays as it was read: the version sees to it that nobody changed it in between. */
+/** Fields that are not named keep their value; the version detects a change in between. */
 async function update(name: string, { json, ifVersion, ...flags }: UpdateFlags): Promise<void> {
   const { ask } = connect()
   const before = flags.file ?? (await ask<DefinitionShape>('GET', pathOf(name)))
@@ -169,8 +143,7 @@ async function update(name: string, { json, ifVersion, ...flags }: UpdateFlags):
 
 async function remove(name: string, { json }: JsonFlag): Promise<void> {
   await connect().ask('DELETE', pathOf(name))
-  if (json) outJson({ deleted: name })
-  else say(`The definition ${name} is deleted.`)
+  sayOrJson({ deleted: name }, json, `The definition ${name} is deleted.`)
 }
 
 async function run(name: string, { key, wait, timeout, json }: RunFlags): Promise<void> {
@@ -203,42 +176,28 @@ async function ticks(name: string, { limit, json }: ListFlags): Promise<void> {
 async function occurrences(name: string, { json, to, ...filter }: OccurrenceFlags): Promise<void> {
   const path = `${pathOf(name)}/occurrences${query({ ...filter, to: to === NOW ? undefined : to })}`
   const page = await connect().ask<Page<OccurrenceShape>>('GET', path)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No ticks.')
-  out(
-    table(
-      ['TICK', 'OUTCOME', 'BY', 'LATE', 'JOB', 'REASON'],
-      page.data.map((one) => [
-        one.skipped_until === null
-          ? instant(one.scheduled_for)
-          : `${instant(one.scheduled_for)} to ${instant(one.skipped_until)}`,
-        one.outcome,
-        one.origin,
-        one.late_seconds === null ? '-' : `${Math.round(one.late_seconds)} s`,
-        one.job_id ?? '-',
-        one.reason ?? '-',
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(page, json, 'No ticks.', {
+    TICK: ({ scheduled_for, skipped_until }) =>
+      skipped_until === null ? instant(scheduled_for) : `${instant(scheduled_for)} to ${instant(skipped_until)}`,
+    OUTCOME: (tick) => tick.outcome,
+    BY: (tick) => tick.origin,
+    LATE: ({ late_seconds }) => (late_seconds === null ? '-' : `${Math.round(late_seconds)} s`),
+    JOB: (tick) => tick.job_id ?? '-',
+    REASON: (tick) => tick.reason ?? '-',
+  })
 }
 
-function printTicks(answer: { data: TickShape[] }, json: boolean | undefined): void {
-  const rows = answer.data.map((tick) => [instant(tick.scheduled_for), tick.local_time])
-  if (json) outJson(answer)
-  else if (rows.length === 0) say('No ticks.')
-  else out(table(['TICK', 'LOCAL TIME'], rows))
+function printTicks(ticks: { data: TickShape[] }, json: boolean | undefined): void {
+  printPage(ticks, json, 'No ticks.', {
+    TICK: (tick) => instant(tick.scheduled_for),
+    'LOCAL TIME': (tick) => tick.local_time,
+  })
 }
 
 function print(definition: DefinitionShape, json: boolean | undefined): void {
-  if (json) outJson(definition)
-  else out(describe(definition))
-}
-
-function describe(definition: DefinitionShape): string {
   const { schedule, labels } = definition
   const whole = (value: unknown) => (value === null ? null : JSON.stringify(value))
-  return facts([
+  printFacts(definition, json, [
     ['definition', definition.name],
     ['kind', definition.kind],
     ['queue', definition.queue ?? 'default'],

@@ -2,24 +2,14 @@ import { readFileSync } from 'node:fs'
 import { HOOK_SCHEMES, type HookRequest, type HookShape, type Page, type PutHookResponse } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
-import { facts, instant, table } from '../../output/table.ts'
-import { out, outJson, say } from '../../output/terminal.ts'
-import { readStandardInput, wholeNumber } from '../../values.ts'
-import { sayMore } from '../jobs/jobs.ts'
-
-interface JsonFlag {
-  json?: boolean
-}
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
+import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
+import { say } from '../../output/terminal.ts'
+import { readStandardInput } from '../../values.ts'
 
 export function addHooks(program: Command): void {
   const hooks = program.command('hooks').description('manage hooks: URLs that turn signed webhooks into triggers')
-  hooks
-    .command('list')
-    .description('list hooks by name')
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  paged(hooks.command('list').description('list hooks by name')).action(list)
   hooks
     .command('show <name>')
     .description('show a hook, without its secret')
@@ -46,12 +36,11 @@ export function addHooks(program: Command): void {
     .option('--json', 'print JSON')
     .action(async (name: string, { json }: JsonFlag) => {
       await connect().ask('DELETE', pathOf(name))
-      if (json) outJson({ deleted: name })
-      else say(`The hook ${name} is deleted.`)
+      sayOrJson({ deleted: name }, json, `The hook ${name} is deleted.`)
     })
 }
 
-/** Not on the command line itself, where every user of the machine could read it. */
+/** Refuses a secret on the command line, which every user of the machine can read. */
 function secret(text: string): string {
   if (text !== '-' && !text.startsWith('@')) {
     throw new InvalidArgumentError(
@@ -69,17 +58,14 @@ function pathOf(name: string): string {
   return `/v1/hooks/${encodeURIComponent(name)}`
 }
 
-async function list({ json, ...place }: JsonFlag & { limit?: number; cursor?: string }): Promise<void> {
-  const page = await connect().ask<Page<HookShape>>('GET', `/v1/hooks${query({ ...place })}`)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No hooks.')
-  out(
-    table(
-      ['NAME', 'SCHEME', 'TOPIC', 'USER', 'CREATED'],
-      page.data.map((hook) => [hook.name, hook.scheme, hook.topic, hook.user_id, instant(hook.created_at)]),
-    ),
-  )
-  sayMore(page.next_cursor)
+async function list({ json, ...place }: ListFlags): Promise<void> {
+  printPage(await connect().ask<Page<HookShape>>('GET', `/v1/hooks${query({ ...place })}`), json, 'No hooks.', {
+    NAME: (hook) => hook.name,
+    SCHEME: (hook) => hook.scheme,
+    TOPIC: (hook) => hook.topic,
+    USER: (hook) => hook.user_id,
+    CREATED: (hook) => instant(hook.created_at),
+  })
 }
 
 async function put(name: string, { json, ...request }: JsonFlag & HookRequest): Promise<void> {
@@ -90,12 +76,7 @@ async function put(name: string, { json, ...request }: JsonFlag & HookRequest): 
 }
 
 function print(hook: HookShape & Partial<PutHookResponse>, url: string, json: boolean | undefined): void {
-  if (json) outJson(hook)
-  else out(describe(hook, url))
-}
-
-function describe(hook: HookShape & Partial<PutHookResponse>, url: string): string {
-  return facts([
+  printFacts(hook, json, [
     ['hook', hook.name],
     ['address', `${url}${pathOf(hook.name)}`],
     ['scheme', hook.scheme],

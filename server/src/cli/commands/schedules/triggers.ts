@@ -8,27 +8,21 @@ import {
 } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
-import { facts, instant, table } from '../../output/table.ts'
+import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
+import { facts, instant, printPage, table } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { payload, wholeNumber } from '../../values.ts'
-import { sayMore } from '../jobs/jobs.ts'
-
-interface JsonFlag {
-  json?: boolean
-}
+import { payload } from '../../values.ts'
 
 interface SendFlags extends JsonFlag {
   dedupeKey?: string
   data?: unknown
 }
 
-interface ListFlags extends JsonFlag {
+interface TriggerListFlags extends ListFlags {
   topic?: string
   definition?: string
   state?: TriggerState
-  limit?: number
-  cursor?: string
 }
 
 export function addTriggers(program: Command): void {
@@ -43,16 +37,13 @@ export function addTriggers(program: Command): void {
     .option('-d, --data <json>', 'any JSON, @file, or - for standard input', payload)
     .option('--json', 'print JSON')
     .action(send)
-  triggers
+  const listed = triggers
     .command('list')
     .description('list triggers and their outcomes, newest first')
     .option('--topic <topic>', 'only triggers of this topic')
     .option('--definition <name>', 'only triggers in the ledger of this definition')
     .addOption(new Option('--state <state>', 'only triggers in this state').choices(TRIGGER_STATES))
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
-    .option('--cursor <cursor>', 'continue where the last list ended')
-    .option('--json', 'print JSON')
-    .action(list)
+  paged(listed).action(list)
   triggers
     .command('show <id>')
     .description('show a trigger, its data and its outcomes')
@@ -72,24 +63,16 @@ async function send(topic: string, { json, dedupeKey, data }: SendFlags): Promis
   )
 }
 
-async function list({ json, ...filter }: ListFlags): Promise<void> {
+async function list({ json, ...filter }: TriggerListFlags): Promise<void> {
   const page = await connect().ask<Page<TriggerShape>>('GET', `/v1/triggers${query({ ...filter })}`)
-  if (json) return outJson(page)
-  if (page.data.length === 0) return say('No triggers.')
-  out(
-    table(
-      ['TRIGGER', 'TOPIC', 'DEDUPE KEY', 'STATE', 'CREATED', 'MADE'],
-      page.data.map((one) => [
-        one.trigger_id,
-        one.topic,
-        one.dedupe_key,
-        one.state,
-        instant(one.created_at),
-        one.outcomes.map(outcomeText).join(', ') || '-',
-      ]),
-    ),
-  )
-  sayMore(page.next_cursor)
+  printPage(page, json, 'No triggers.', {
+    TRIGGER: (trigger) => trigger.trigger_id,
+    TOPIC: (trigger) => trigger.topic,
+    'DEDUPE KEY': (trigger) => trigger.dedupe_key,
+    STATE: (trigger) => trigger.state,
+    CREATED: (trigger) => instant(trigger.created_at),
+    MADE: (trigger) => trigger.outcomes.map(outcomeText).join(', ') || '-',
+  })
 }
 
 async function show(id: string, { json }: JsonFlag): Promise<void> {
@@ -111,20 +94,17 @@ async function show(id: string, { json }: JsonFlag): Promise<void> {
     return say(trigger.processed_at === null ? 'It has not been processed yet.' : 'No definition matched it.')
   }
   out(
-    table(
-      ['DEFINITION', 'OUTCOME', 'JOB', 'REASON'],
-      trigger.outcomes.map((one) => [
-        one.definition ?? `${one.definition_id} (deleted)`,
-        one.outcome,
-        one.job_id ?? '-',
-        reasonText(one),
-      ]),
-    ),
+    table(trigger.outcomes, {
+      DEFINITION: (outcome) => outcome.definition ?? `${outcome.definition_id} (deleted)`,
+      OUTCOME: (outcome) => outcome.outcome,
+      JOB: (outcome) => outcome.job_id ?? '-',
+      REASON: reasonText,
+    }),
   )
 }
 
-function outcomeText(one: TriggerOutcomeShape): string {
-  return `${one.definition ?? 'deleted'}: ${one.job_id ?? one.outcome}`
+function outcomeText({ definition, job_id: jobId, outcome }: TriggerOutcomeShape): string {
+  return `${definition ?? 'deleted'}: ${jobId ?? outcome}`
 }
 
 function reasonText({ reason, field }: TriggerOutcomeShape): string {

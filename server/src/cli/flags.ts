@@ -1,8 +1,25 @@
 import type { BackoffShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { number, seconds } from '../../values.ts'
+import { number, seconds, wholeNumber } from './values.ts'
 
-/** How long a job waits before it is tried again. */
+export interface JsonFlag {
+  json?: boolean
+}
+
+export interface ListFlags extends JsonFlag {
+  limit?: number
+  cursor?: string
+}
+
+/** Adds the flags of every list; its last flag is `--json`. */
+export function paged(command: Command): Command {
+  return command
+    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--cursor <cursor>', 'continue where the last list ended')
+    .option('--json', 'print JSON')
+}
+
+/** The wait before a retry. */
 export interface BackoffFlags {
   backoffBase?: number
   backoffCap?: number
@@ -20,9 +37,9 @@ export function withBackoff(command: Command): Command {
     .option('--backoff-jitter <part>', 'the random part of a wait, from 0 to 1 (default: 0.1)', number)
 }
 
-/** Undefined when no flag says anything. */
+/** Undefined if no flag is given. */
 export function backoffOf({ backoffBase, backoffCap, backoffJitter }: BackoffFlags): BackoffShape | undefined {
   const given = Object.entries({ base_seconds: backoffBase, cap_seconds: backoffCap, jitter: backoffJitter })
-  const said = given.filter(([, value]) => value !== undefined)
-  return said.length === 0 ? undefined : Object.fromEntries(said)
+  const set = given.filter(([, value]) => value !== undefined)
+  return set.length === 0 ? undefined : Object.fromEntries(set)
 }

@@ -4,16 +4,16 @@ import type { Command } from 'commander'
 import type { StoreConfig } from '../../../node/config.ts'
 import type { BackupReport } from '../../../node/maintenance.ts'
 import { connect, Unreachable } from '../../connection/connect.ts'
-import { opening, withStore } from '../../connection/opening.ts'
-import { processEnv } from '../../connection/process-env.ts'
+import { opening, withStore } from '../../connection/store.ts'
+import type { JsonFlag } from '../../flags.ts'
 import { Failure } from '../../output/exit.ts'
 import { LiveLine, outJson, say } from '../../output/terminal.ts'
+import { processEnv } from '../../self.ts'
 
-interface BackupFlags {
+interface BackupFlags extends JsonFlag {
   restore?: boolean
   verify?: boolean
   force?: boolean
-  json?: boolean
 }
 
 export function addBackup(program: Command): void {
@@ -49,7 +49,7 @@ async function restore(file: string, { json }: BackupFlags): Promise<void> {
   const { readStoreConfig } = await import('../../../node/config.ts')
   const { restoreStore, verifyBackup } = await import('../../../node/maintenance.ts')
   const config = readStoreConfig(processEnv)
-  // To open a store makes one: not for a file that is damaged.
+  // Checked first, because opening a store creates it.
   verifyBackup(file)
   const done = await withProgress('Restoring', (onProgress) =>
     withStore(config, (store) => restoreStore(store, file, { onProgress })),
@@ -77,7 +77,7 @@ async function create(file: string, { force = false, json }: BackupFlags): Promi
   say(`Backed up to ${file} (${sizeOf(done)}, read back and compared).`)
 }
 
-/** A running server keeps the embedded store to itself; it makes the file beside its database. */
+/** A running server locks the embedded store, so the server makes the backup. */
 async function createOnServer({ storage }: StoreConfig, file: string, force: boolean): Promise<BackupReport> {
   if (!('dataDir' in storage)) throw new TypeError('PostgreSQL is open to everybody')
   const { BACKUPS_FOLDER, moveBackup, refuseToReplace } = await import('../../../node/maintenance.ts')
@@ -122,3 +122,27 @@ async function withProgress<T>(
 }
 
 const sizeOf = ({ rows, bytes }: BackupReport) => `${rows} rows, ${(bytes / 1024 / 1024).toFixed(1)} MB`
+
+export function addMigrate(program: Command): void {
+  program
+    .command('migrate')
+    .description("bring the store's schema up to date (serve does it too)")
+    .option('--json', 'print JSON')
+    .action(migrate)
+}
+
+async function migrate({ json }: JsonFlag): Promise<void> {
+  const { readStoreConfig } = await import('../../../node/config.ts')
+  const { schemaState } = await import('../../../node/maintenance.ts')
+  const config = readStoreConfig(processEnv)
+  const { found } = await opening(config, schemaState(config.storage))
+  const health = await withStore(config, (store) => store.health())
+  const { engine, location, schemaVersion } = health
+  if (json) return outJson({ engine, location, from: found, to: schemaVersion })
+  if (found === schemaVersion) return say(`Nothing to do: ${location} is at schema version ${schemaVersion}.`)
+  say(
+    found === null
+      ? `Made schema version ${schemaVersion} in ${location}.`
+      : `Migrated ${location} from schema version ${found} to ${schemaVersion}.`,
+  )
+}

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
 import { ichidoJson, killAll, serve } from '../testing/cli.ts'
-import { tlsProblem } from './tls-warning.ts'
+import { tlsProblem } from './store.ts'
 
 const problemOf = (databaseUrl: string, databaseDirectUrl?: string) =>
   tlsProblem({ databaseUrl, schema: 'ichido', databaseDirectUrl })?.message ?? null

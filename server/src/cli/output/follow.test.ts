@@ -1,7 +1,7 @@
 import type { JobEvent } from '@ichido/sdk/client'
 import type { JobDetail } from '@ichido/sdk/protocol'
 import { beforeEach, expect, test } from 'vitest'
-import { FailedAttempts } from './failed-attempts.ts'
+import { FailedAttempts } from './follow.ts'
 
 const instant = (second: number) => new Date(Date.UTC(2031, 4, 6, 7, 8, second)).toISOString()
 const move = (state: string, attempt: number) => ({ stage: 'run', data: { state, attempt } }) as JobEvent
