@@ -1,2 +1,2 @@
-// The sources are the server's: `scripts/build.mjs` publishes from them what an application needs.
+// The sources are in the server; `scripts/build.mjs` publishes the parts that an application needs.
 export * from '../server/src/library/index.ts'

@@ -1,17 +1,19 @@
+import { hash } from 'node:crypto'
 import { sleep } from '@ichido/sdk/world'
-import { REQUEST_HASH_VERSION } from '../core/keys/key.ts'
-import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from './answer.ts'
+import { parseStrictJson } from '../core/json/strict-json.ts'
+import { type KeyParse, parseKeyHeader, REQUEST_HASH_VERSION, requestHash } from '../core/keys/key.ts'
+import { type Answer, BODY_HEADERS, bodyNotKept, encodeAnswer, REPLAYED, refuse, type StoredAnswer } from './answer.ts'
 import { type Call, KeyClaim, KeylessCall } from './key-claim.ts'
-import type { IdempotencyCount } from './metrics.ts'
-import { bodyNotKept, refuse } from './refusal.ts'
-import { type Asked, hashOf, parseHeader } from './request.ts'
-import type { Settings } from './settings.ts'
-import type { Claim, KeyRecord, Keys, Place } from './stores/port.ts'
+import type { IdempotencyCount, Settings } from './settings.ts'
+import type { Claim, KeyRecord, Keys, Place } from './stores/keys.ts'
 
-/** The facts about a request that broke off, for a hook that checks whether it took effect. */
+/** A request that broke off, for a hook that checks whether it took effect. */
 export interface BrokenOff {
+  /** The owner of the key. */
   user: string
+  /** The template of the route. */
   route: string
+  /** The idempotency key. */
   key: string
   /** When the key was first seen. */
   createdAtMs: number
@@ -23,6 +25,7 @@ export interface BrokenOff {
  */
 export type Recovery = Answer | 'run' | 'unknown'
 
+/** The route and the owner of a key. */
 export interface Route {
   /** The template, not the path: `POST /orders/{id}/items`. */
   route: string
@@ -34,28 +37,38 @@ export interface Route {
   recover?: (request: BrokenOff) => Recovery | Promise<Recovery>
 }
 
+/** The parts of a request that must be equal when its key is used again. */
+export interface Asked {
+  method: string
+  /** The path and the query string, as sent. */
+  target: string
+  contentType: string
+  /** The bytes, or the result of an earlier parser of the application. */
+  body: Uint8Array | { parsed: unknown }
+}
+
 export type Admission<Tx, Returned> =
   | { kind: 'answer'; answer: StoredAnswer }
   | { kind: 'keyless'; call: Call<Tx, Returned> }
   | { kind: 'hold'; hold: KeyClaim<Tx, Returned> }
 
-type Count = (what: IdempotencyCount) => void
+type Count = (outcome: IdempotencyCount) => void
 
-/** With a key, in any script, that is less than the 2,704 bytes that PostgreSQL takes into an index. */
+/** With a key, in any script, this stays below PostgreSQL's index limit of 2,704 bytes. */
 const TEXT_MAX = 256
 const HEADER = 'Idempotency-Key'
-/** Of a key that another process holds. */
+/** The pause between looks at a key that another process holds. */
 const POLL_FIRST_MS = 50
 const POLL_MAX_MS = 1_000
 const TIDY_EVERY_MS = 60_000
 const TIDY_BATCH_MAX = 500
 const TIDY_PAUSE_MS = 10
 
-/** Lets the first request of a key through, and answers every other one. */
+/** Admits the first request of a key, and answers every other one. */
 export class Gate<Tx, Returned> {
   readonly #keys: Keys<Tx, Returned>
   readonly #settings: Settings
-  /** What this process holds, by place: waiting for it needs no polling, and it is alive whatever its lease says. */
+  /** The keys that this process holds: they need no polling, and are alive even if their lease has expired. */
   readonly #holds = new Map<string, KeyClaim<Tx, Returned>>()
   #tidyAtMs: number
 
@@ -80,13 +93,13 @@ export class Gate<Tx, Returned> {
     return this.#enter(place, hashOf(asked), route.recover, count)
   }
 
-  /** What the answer of a holder that lost its key gives way to. */
+  /** The answer for a holder that lost its key. */
   async lookAgain(place: Place): Promise<StoredAnswer> {
     const record = await this.#keys.find(place).catch(this.#settings.onError)
     return record?.answer ? replay(record.answer) : refuse('IDEMPOTENCY_IN_PROGRESS')
   }
 
-  /** Removes answers whose time is over, a batch at a time so that nobody waits long; returns how many. */
+  /** Removes expired answers in small batches; returns how many. */
   async tidy(): Promise<number> {
     for (let removed = 0; ; ) {
       const batch = await this.#keys.removeExpired(TIDY_BATCH_MAX)
@@ -108,7 +121,7 @@ export class Gate<Tx, Returned> {
       const claim = { ...place, holder: world.uuid(), requestHash, hashVersion: REQUEST_HASH_VERSION, leaseMs }
       if (await this.#claimed(claim)) return this.#hold(claim)
       const record = await this.#keys.find(place)
-      // Released or removed in between: it can be claimed now.
+      // Released or removed in between, so it can be claimed now.
       if (record === null) continue
       const admission = await this.#passOrAnswer(claim, record, recover, count)
       if (admission !== null) return admission
@@ -121,23 +134,23 @@ export class Gate<Tx, Returned> {
     }
   }
 
-  /** Counts each sort once for a request, however often it looks. */
+  /** Counts each outcome at most once for a request. */
   #counter(route: string): Count {
     const { metrics, onError } = this.#settings
     const counted = new Set<IdempotencyCount>()
-    return (what) => {
-      if (counted.has(what)) return
-      counted.add(what)
+    return (outcome) => {
+      if (counted.has(outcome)) return
+      counted.add(outcome)
       try {
-        metrics.count(what, route)
+        metrics.count(outcome, route)
       } catch (error) {
-        // No request fails for its number.
+        // A failed metric must not fail the request.
         onError(error)
       }
     }
   }
 
-  /** A connection that broke may have entered the key all the same, with nobody to answer it. */
+  /** A broken connection may have inserted the key, so it is released. */
   async #claimed(claim: Claim): Promise<boolean> {
     try {
       return await this.#keys.claim(claim)
@@ -147,7 +160,7 @@ export class Gate<Tx, Returned> {
     }
   }
 
-  /** By a record that is in the way; null: its request is still running. */
+  /** Decides by the existing record; null: its request is still running. */
   async #passOrAnswer(
     claim: Claim,
     record: KeyRecord,
@@ -235,10 +248,10 @@ const refused = (...reason: Parameters<typeof refuse>): { kind: 'answer'; answer
 
 function replay({ status, headers, body }: StoredAnswer): StoredAnswer {
   if (body !== null) return { status, headers: [...headers, [REPLAYED, 'true']], body }
-  const notOfTheBody = headers.filter(([name]) => !OF_THE_BODY.includes(name))
+  const otherHeaders = headers.filter(([name]) => !BODY_HEADERS.includes(name))
   return {
     status,
-    headers: [...notOfTheBody, ['content-type', 'application/json'], [REPLAYED, 'true']],
+    headers: [...otherHeaders, ['content-type', 'application/json'], [REPLAYED, 'true']],
     body: bodyNotKept(),
   }
 }
@@ -248,4 +261,33 @@ function checkText(name: string, text: string): void {
   if (!fits || !text.isWellFormed() || text.includes('\0')) {
     throw new TypeError(`${name} must be text of 1 to ${TEXT_MAX} characters, not ${JSON.stringify(text)}`)
   }
+}
+
+export function hashOf({ method, target, contentType, body }: Asked): string {
+  const type = (contentType.split(';')[0] ?? '').trim().toLowerCase()
+  return requestHash({ method, target, type, body: bodyForm(body, type) })
+}
+
+/** JSON is compared by value, so the order of members does not matter; everything else by its bytes. */
+function bodyForm(body: Asked['body'], type: string): unknown {
+  if (body instanceof Uint8Array) {
+    return bytesForm(body, type === 'application/json' || type.endsWith('+json'))
+  }
+  const { parsed } = body
+  if (parsed instanceof Uint8Array) return bytesForm(parsed, false)
+  if (typeof parsed === 'string') return bytesForm(Buffer.from(parsed), false)
+  return bytesForm(Buffer.from(JSON.stringify(parsed) ?? ''), true)
+}
+
+function bytesForm(bytes: Uint8Array, json: boolean): unknown {
+  if (bytes.length === 0) return null
+  const parse = json ? parseStrictJson(Buffer.from(bytes).toString('utf8')) : null
+  return parse?.ok ? { json: parse.value } : { sha256: hash('sha256', bytes, 'hex') }
+}
+
+/** Node and fetch join a repeated header with a comma and a space, which no key may contain. */
+export function parseHeader(header: string): KeyParse {
+  const parse = parseKeyHeader(header)
+  if (!parse.ok && header.includes(', ')) return { ok: false, problem: 'must be sent once, not several times' }
+  return parse
 }

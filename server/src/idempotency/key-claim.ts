@@ -1,11 +1,11 @@
 import { sleep } from '@ichido/sdk/world'
 import { type Answer, encodeAnswer, fateOf, keptHeaders, type StoredAnswer } from './answer.ts'
 import type { Settings } from './settings.ts'
-import type { Holder, Keys, Place } from './stores/port.ts'
+import type { Holder, Keys, Place } from './stores/keys.ts'
 
 /** The key of a request, for its handler. */
 export interface Call<Tx, Returned> {
-  /** Null if the key is optional and none was sent. */
+  /** The idempotency key; null if it is optional and was not sent. */
   readonly key: string | null
   /**
    * Runs the handler's writes and stores its answer in one transaction: both happen, or neither does. The request is answered
@@ -14,16 +14,16 @@ export interface Call<Tx, Returned> {
   withKey(section: (tx: Tx) => Returned): Promise<Answer>
 }
 
-/** Renewing goes on for as long as a handler may take; one that never answers must not hold its key for ever. */
+/** The lease is renewed for at most this long, so that a handler that never answers does not hold its key forever. */
 const HOLD_MAX_MS = 60 * 60_000
 const RENEWALS_PER_LEASE = 3
 const SETTLE_TRIES = 3
 const SETTLE_PAUSE_MS = 200
 
-/** What becomes of an answer: it goes out, it gives way to the one that was committed, or the key was taken over meanwhile. */
+/** What to send: the handler's own answer, the committed one, or, after a takeover, the stored one. */
 export type Finished = { send: 'own' } | { send: 'other'; answer: StoredAnswer } | { send: 'look_again' }
 
-/** The sole right to run the request of one key, from the claim to its answer. */
+/** The exclusive right to run the request of a key, from the claim to its answer. */
 export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
   readonly #keys: Keys<Tx, Returned>
   readonly #holder: Holder
@@ -52,7 +52,7 @@ export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
     return { user, route, key }
   }
 
-  /** Settles when the key is answered, released or left in doubt: whoever waits for it should look. */
+  /** Resolves when the key is answered, released or left in doubt. */
   get settled(): Promise<void> {
     return this.#settled.promise
   }
@@ -76,19 +76,19 @@ export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
     if (sectioned.outcome === 'rolled_back') this.#rolledBack = true
     else {
       this.#committed = stored
-      // Others have their answer now, whatever the handler does after.
+      // Waiting requests get the committed answer now.
       this.#end()
     }
     return sectioned.answer
   }
 
-  /** Decides, by the answer that the handler made, what becomes of the key; the answer goes out after that. */
+  /** Stores, releases or leaves the key in doubt, by the handler's answer; the answer is sent after that. */
   async finish(answer: StoredAnswer): Promise<Finished> {
     try {
       if (this.#committed !== null) return { send: 'other', answer: this.#committed }
       return (await this.#persist(() => this.#settle(answer))) ? { send: 'own' } : { send: 'look_again' }
     } catch (error) {
-      // The effect stands and its caller may know; for all others the key is in doubt once its lease has lapsed.
+      // The effect stands, so its caller gets the answer; for others the key is in doubt after its lease expires.
       this.#settings.onError(error)
       return { send: 'own' }
     } finally {
@@ -96,7 +96,7 @@ export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
     }
   }
 
-  /** A connection that broke is no reason to leave a key in doubt: the next one may do. */
+  /** Retries, because a new connection may succeed. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
     for (let tries = 1; tries < SETTLE_TRIES; tries++) {
       try {
@@ -108,13 +108,13 @@ export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
     return write()
   }
 
-  /** For a `recover` hook to look at again. */
+  /** Leaves the key for another call of the `recover` hook. */
   async leaveInDoubt(): Promise<void> {
     await this.#persist(() => this.#keys.doubt(this.#holder)).catch(this.#settings.onError)
     this.#end()
   }
 
-  /** Lets go of the key without a word to the database. */
+  /** Ends the claim in this process only. */
   #end(): void {
     this.#ended = true
     this.#callOff()
@@ -143,7 +143,7 @@ export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {
   }
 }
 
-/** Where no key was sent: the same call without a record. */
+/** A request without a key: the same call without a record. */
 export class KeylessCall<Tx, Returned> implements Call<Tx, Returned> {
   readonly key = null
   readonly #keys: Keys<Tx, Returned>

@@ -15,10 +15,10 @@ import { SpareHeart } from './spare-heart.ts'
 
 const DRAIN_MS = 30_000
 
-/** A node of this process, and the library's front over it. */
+/** Starts a node in this process, and returns the library's interface to it. */
 export async function openStore(options: StoreOptions): Promise<Ichido> {
   const world = options.world ?? realWorld
-  // Asked once the node has met trouble, so when it is there.
+  // Called only after the node has reported trouble, so it exists.
   const askStore = () => starting.then((node) => node.services.deps.store.health())
   const troubles = new TroubleLog({ logger: WARNINGS, world, askStore })
   const { onTrouble = troubles.on } = options
@@ -35,22 +35,22 @@ export async function openStore(options: StoreOptions): Promise<Ichido> {
   }
 }
 
-/** What to do about a store that cannot be opened, by the names of the options. */
+/** Explains why a store cannot be opened, with the names of the options. */
 function explain(error: unknown, options: StoreOptions): never {
   const given = 'pool' in options ? "the pool's options" : 'databaseUrl'
   const names = { dataDir: 'dataDir', databaseUrl: given, schema: 'schema' }
-  const told = whyNotOpened(error, 'dataDir' in options ? options.dataDir : null, names)
-  throw told === null ? error : new NotOpened(`${told.message}. ${told.advice}`, codeOf(error))
+  const reason = whyNotOpened(error, 'dataDir' in options ? options.dataDir : null, names)
+  throw reason === null ? error : new NotOpened(`${reason.message}. ${reason.advice}`, codeOf(error))
 }
 
-/** SQLite has one process: who holds up its event loop holds up everybody who could be handed the job. */
+/** Not for SQLite, where no other process could get the job. */
 function spareOf(options: StoreOptions, onTrouble: (where: string, error: unknown) => void): SpareHeart | null {
-  // In a world of its own time is not the thread's.
+  // An injected clock does not apply to the thread.
   if ('dataDir' in options || options.world !== undefined) return null
   return new SpareHeart({ storage: options, world: realWorld, onTrouble: (error) => onTrouble('heartbeats', error) })
 }
 
-/** The library's front over a node of this process. */
+/** The library's interface to a node of this process. */
 export function embed(
   node: ControlNode,
   world: World,
@@ -77,7 +77,7 @@ export function embed(
     handle(kind, handler, handleOptions = {}) {
       if (closing !== null) throw new Error(CLOSED)
       const name = JSON.stringify([kind?.queue, kind?.name])
-      // Each would get some of the jobs: nobody means that, and a forgotten stub would go unnoticed.
+      // Two handlers would each get some of the jobs, and a forgotten stub would go unnoticed.
       if (loops.has(name))
         throw new TypeError(`The kind ${kind.name} already has a handler; use \`concurrency\` for more runs at a time`)
       const workerId = `${LOCAL_WORKER_PREFIX}${world.uuid()}`
@@ -97,10 +97,10 @@ export function embed(
   }
 }
 
-/** As warnings of the process, one for each sort of trouble and minute. */
+/** Logs trouble as warnings of the process. */
 const WARNINGS = {
-  warn(...said: unknown[]) {
-    const [fields, text] = said.length > 1 ? said : [{}, ...said]
+  warn(...args: unknown[]) {
+    const [fields, text] = args.length > 1 ? args : [{}, ...args]
     const { why } = fields as { why?: string }
     process.emitWarning(forTerminal(why === undefined ? String(text) : `${text}: ${why}`), 'IchidoWarning')
   },

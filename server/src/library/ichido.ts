@@ -1,38 +1,38 @@
 import type { Client, HandleOptions, Handler, Kind, RetryOptions, World } from '@ichido/sdk'
 import type pg from 'pg'
 
-/** A folder of this process alone, on SQLite. */
+/** Opens a folder with SQLite, for one process. */
 export interface FolderOptions {
-  /** Where the database, artifacts and backups are; made if it is missing. */
+  /** The folder of the database, artifacts and backups; it is created if it does not exist. */
   dataDir: string
 }
 
 interface DatabaseOptions {
   /** The PostgreSQL schema of the tables; default: `ichido`. */
   schema?: string
-  /** PostgreSQL itself, for wake-ups, when the other address leads to a connection pooler such as PgBouncer. */
+  /** The address of PostgreSQL itself, for wake-ups, if the other address leads to a pooler such as PgBouncer. */
   databaseDirectUrl?: string
 }
 
-/** PostgreSQL over a pool of the application, for several processes. */
+/** Opens PostgreSQL through a pool of the application, for several processes. */
 export interface PoolOptions extends DatabaseOptions {
   /** The application's own pool; `close()` leaves it open. */
   pool: pg.Pool
 }
 
-/** PostgreSQL over a pool that `open()` makes, for several processes. */
+/** Opens PostgreSQL through its own pool, for several processes. */
 export interface DatabaseUrlOptions extends DatabaseOptions {
-  /** Such as `postgres://user:password@host/database`. */
+  /** The address of the database, such as `postgres://user:password@host/database`. */
   databaseUrl: string
 }
 
-/** A server that runs elsewhere, over HTTP. Jobs are submitted and watched here, but not handled. */
+/** Connects to a server over HTTP. This process submits and watches jobs, but does not handle them. */
 export interface ServerOptions {
-  /** Where the server is, such as `https://jobs.example.org`. */
+  /** The URL of the server, such as `https://jobs.example.org`. */
   url: string
   /** A token of that server; not needed while it runs in open mode. */
   token?: string
-  /** How often, and for how long, a call that did not reach the server is sent again. */
+  /** How failed calls are retried, and their timeouts. */
   retry?: RetryOptions
 }
 
@@ -100,7 +100,7 @@ export class NotOpened extends Error {
   constructor(message: string, code: string) {
     super(message)
     this.code = code
-    // Uncaught, it is read by whoever set the options: where in this library it came up tells them nothing.
+    // Without the stack, which would only show places in this library.
     this.stack = `${this.name}: ${message}`
   }
 }

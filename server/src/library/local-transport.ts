@@ -25,15 +25,16 @@ import { listJobsQuery } from '../contract/jobs.ts'
 import { listReservationsQuery, reserveRequest } from '../contract/limits.ts'
 import { batchRequest, type SubmitInput, submitOwner, submitRequest } from '../contract/submit.ts'
 import { triggerRequest } from '../contract/triggers.ts'
+import { findJsonProblem } from '../core/json/strict-json.ts'
 import { parseKey } from '../core/keys/key.ts'
 import type { Caller } from '../core/limits/roles.ts'
+import { StoreFull, StoreUnavailable } from '../core/node/store-errors.ts'
 import type { Services } from '../services/index.ts'
 import { refusalError, type Submission, type SubmitOptions } from '../services/submission/submit-job.ts'
 import { EVERY_JOB } from '../store/jobs/list-jobs.ts'
 import type { SubmitOutcome } from '../store/submission/submission.ts'
-import { checkJson, toOutage } from './local-checks.ts'
 
-/** Carries a submission out on a transaction of the caller's own. */
+/** Submits inside the caller's own transaction. */
 export type SubmitIn = (
   tx: unknown,
   caller: Caller,
@@ -41,15 +42,15 @@ export type SubmitIn = (
   options: SubmitOptions,
 ) => Promise<SubmitOutcome>
 
-/** Whoever watches looks by itself this often whether it is still to go on. */
+/** The wait of one read of a watch. */
 const WATCH_WAIT_MS = 20_000
 
 export interface LocalTransport extends Transport {
-  /** Before the store goes away: whoever waits hears of what has happened, else the reason; and so does who calls later. */
+  /** Ends waiting calls with the reason, and refuses later ones; resolves when no call uses the store. */
   close(reason: Error): Promise<void>
 }
 
-/** The client's transport inside the process: the same services as behind HTTP, without the wire. */
+/** The client's transport inside the process; it calls the same services as the HTTP server. */
 export function localTransport(services: Services, caller: Caller, submitIn: SubmitIn): LocalTransport {
   const closing = new AbortController()
   const closed = closing.signal
@@ -61,10 +62,10 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
     try {
       const called = call()
       calls.add(called)
-      // Not before, also when its caller has turned away: the store stays until nobody uses it.
+      // Kept until it has settled, even if its caller aborted, because it still uses the store.
       const settled = () => calls.delete(called)
       called.then(settled, settled)
-      // Whoever waits for a connection of a pool that is used up can give up, too.
+      // A caller can also give up while it waits for a connection of the pool.
       return await (signal === undefined ? called : unlessAborted(called, signal))
     } catch (error) {
       closed.throwIfAborted()
@@ -75,7 +76,7 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
 
   return {
     submit: (request, { key, tx, user, signal }) =>
-      // On a client of the caller's own nothing may go on once the caller has turned away.
+      // Not aborted inside the caller's transaction: no statement may run after the call has rejected.
       whileOpen(tx === undefined ? signal : undefined, async () => {
         signal?.throwIfAborted()
         const { input, options } = readSubmission(request, key)
@@ -173,7 +174,7 @@ async function recordTrigger(
   return recorded
 }
 
-/** Whoever the process submits for has no more rights than a submitter. */
+/** A given owner has only the rights of a submitter. */
 function ownerOf(user: string): Caller {
   return { userId: check(submitOwner, { user }).user, role: 'submitter' }
 }
@@ -260,4 +261,25 @@ function checkKey(key: string | undefined): string | null {
   const parsed = parseKey(key)
   if (parsed.ok) return parsed.key
   throw new IchidoError('INVALID_PAYLOAD', `idempotency_key ${parsed.problem}`, { field: 'idempotency_key' })
+}
+
+/** Returns the value as JSON; refuses the same values as the HTTP server. */
+export function checkJson(value: unknown, field: string): string {
+  const refuse = (why: string) => new IchidoError('INVALID_PAYLOAD', `${field} ${why}`, { field })
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value)
+  } catch (error) {
+    throw refuse(`cannot be written as JSON: ${error instanceof Error ? error.message : String(error)}`)
+  }
+  if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
+  const problem = findJsonProblem(text, field)
+  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', problem.message, { field: problem.field })
+  return text
+}
+
+/** Gives an outage of the store its code. */
+export function toOutage(error: unknown): unknown {
+  if (error instanceof StoreFull) return new IchidoError('STORE_FULL', error.message, { place: error.place })
+  return error instanceof StoreUnavailable ? new IchidoError('UNAVAILABLE', error.message) : error
 }

@@ -5,13 +5,13 @@ import { publishRequest } from '../contract/events.ts'
 import type { Services } from '../services/index.ts'
 import { toReport } from '../services/runs/runs.ts'
 import type { Report } from '../store/runs/finish-runs.ts'
-import { checkJson, toOutage } from './local-checks.ts'
+import { checkJson, toOutage } from './local-transport.ts'
 
 /** The worker's transport inside the process. */
 export function localWorkerTransport(
   services: Services,
   workerId: string,
-  /** Awaited before the worker gets to know of a run that was leased to it. */
+  /** Awaited before the worker gets a leased run. */
   onLease: () => void | Promise<void>,
 ): WorkerTransport {
   const { runs, events } = services
@@ -47,7 +47,7 @@ export function localWorkerTransport(
     },
     async report(reports, next) {
       const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))
-      // Neither waits for the other: the database does both at once.
+      // Both run at the same time.
       const [refusals, leases] = await Promise.all([recorded, next === null ? [] : lease(next)])
       return { refusals, leases }
     },
@@ -58,7 +58,7 @@ export function localWorkerTransport(
   }
 }
 
-/** Answers with why it was refused. */
+/** Returns the refusal, or null. */
 async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
   try {
     const outcome = await services.runs.finish(workerId, report.leaseId, reportOf(report)).catch(throwOutage)

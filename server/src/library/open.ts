@@ -21,7 +21,7 @@ export async function open(options: OpenOptions): Promise<Ichido> {
   if ('databaseUrl' in options && !('pool' in options) && !/^postgres(ql)?:\/\//.test(options.databaseUrl)) {
     throw new TypeError('databaseUrl must be an address like postgres://user:password@host/database')
   }
-  // The engine is ten times as much code as all else here: only a process that opens a store loads it.
+  // The engine is ten times as much code as the rest, so only a process that opens a store loads it.
   const { openStore } = await import('./embed.ts')
   return openStore(options)
 }

@@ -6,32 +6,30 @@ import { postgresText } from '../store/engines/postgres/migrate.ts'
 import { CONNECT_TIMEOUT_MS, Servers } from '../store/engines/postgres/servers.ts'
 import { heartbeatWorkers } from '../store/leasing/heartbeat-runs.ts'
 
-/** How to reach the database: an address, or what a pool was made with. */
+/** The address of the database, or the options of a pool. */
 export type SpareConnection = { url: string } | { options: pg.ClientConfig }
 
-/** What the thread is started with. */
 export interface SpareHeartData {
   connection: SpareConnection
   schema: string
   workerIds: string[]
-  /** Counted up by the thread of the handlers, for as long as it does anything else than run one of them. */
+  /** The handlers' thread increments it while its event loop runs. */
   pulse: SharedArrayBuffer
-  /** How often. */
   pulseMs: number
-  /** How long in µs this thread has stood in, as far as it was heard. */
+  /** The time in µs that this thread's heartbeats covered. */
   covered: SharedArrayBuffer
 }
 
-/** What it is told, and what it tells. */
+/** Messages to the thread, and from it. */
 export type SpareOrder = { workerId: string } | { connection: SpareConnection }
 export type SpareNotice = { blockedMs: number } | { lost: string }
 
 const LOOK_MS = 250
-/** So long without a pulse; then there is a heartbeat at each look. */
+/** Without a pulse for this long, each look sends a heartbeat. */
 const BLOCKED_MS = 750
 const QUERY_TIMEOUT_MS = 5_000
 
-/** The same clock in every thread. */
+/** This clock is the same in every thread. */
 const nowMs = () => Number(process.hrtime.bigint() / 1000n) / 1000
 
 const data = workerData as SpareHeartData
@@ -45,13 +43,13 @@ let client: Promise<pg.Client> | null = null
 let last = { count: -1, atMs: nowMs() }
 let heardMs: number | null = null
 let isBusy = false
-let isSaid = false
+let isWarned = false
 
 parentPort?.on('message', (order: SpareOrder) => {
   if ('workerId' in order) data.workerIds.push(order.workerId)
   else connection = order.connection
 })
-// When it is needed, the other thread cannot help with a password.
+// Connects early, because a blocked handlers' thread cannot provide a password.
 connected().catch(() => {})
 setInterval(look, LOOK_MS)
 
@@ -62,7 +60,7 @@ function look(): void {
     if (now - last.atMs > BLOCKED_MS + LOOK_MS && last.count >= 0) tell({ blockedMs: now - last.atMs })
     last = { count, atMs: now }
     heardMs = null
-    isSaid = false
+    isWarned = false
   } else if (!isBusy && now - last.atMs >= BLOCKED_MS) {
     isBusy = true
     void beat(now).finally(() => {
@@ -73,24 +71,24 @@ function look(): void {
 
 async function beat(sentMs: number): Promise<void> {
   const { atMs } = last
-  // From when the next pulse was due: by then the other thread was held up, and had heard nothing later.
+  // Counts from the missed pulse, when the handlers' thread was blocked.
   const fromMs = heardMs ?? atMs + data.pulseMs
   try {
     const query = { text, values: [data.workerIds, DEFAULT_LEASE_TTL_MS], query_timeout: QUERY_TIMEOUT_MS }
     await (await connected()).query(query)
     Atomics.add(covered, 0, BigInt(Math.round((sentMs - fromMs) * 1000)))
-    // Unless the other thread is back since.
+    // Unless the handlers' thread has continued since.
     if (last.atMs === atMs) heardMs = sentMs
   } catch (error) {
     leave()
-    if (isSaid) return
-    isSaid = true
-    // By nobody else's help: the other thread would say it when it is too late.
+    if (isWarned) return
+    isWarned = true
+    // Written directly, because the handlers' thread would print it too late.
     writeSync(2, `ichido: ${WARNING} (${error instanceof Error ? error.message : String(error)})\n`)
   }
 }
 
-/** The next one needs a new connection. One whose query took too long is still open. */
+/** Closes the connection, which may still be open after a timeout. */
 function leave(): void {
   client?.then((made) => made.end()).catch(() => {})
   client = null

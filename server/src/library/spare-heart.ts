@@ -15,9 +15,9 @@ const PULSE_MS = 250
 const FILE = new URL(`./spare-heart-thread.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, import.meta.url)
 
 /**
- * Heartbeats for a process whose handlers hold up its event loop: a thread with a connection of its own stands in while the
- * pulse of this one is missing. So a job is not given to another process while its handler computes. Nobody ends a handler
- * that never lets go: it keeps its job. The thread does not keep the process alive.
+ * Sends heartbeats while handlers block the event loop: a thread with its own connection takes over when the pulse of this
+ * thread is missing. So a job is not given to another process while its handler computes. A handler that never ends keeps its
+ * job. The thread does not keep the process alive.
  */
 export class SpareHeart {
   readonly #options: SpareHeartOptions
@@ -33,19 +33,19 @@ export class SpareHeart {
     this.#options = options
   }
 
-  /** The time in which the thread stood in does not count: nobody was alone in it. */
+  /** A clock without the time in which the thread sent heartbeats. */
   readonly clocks: Clocks = () => ({
     monotonic: this.#options.world.monotonic() - Number(Atomics.load(this.#covered, 0)) / 1000,
   })
 
-  /** Also for what this worker leases. */
+  /** Adds a worker whose leases are kept. */
   keep(workerId: string): void {
     this.#workerIds.push(workerId)
     this.#tell({ workerId })
     if (this.#workerIds.length === 1) this.#checkOptions()
   }
 
-  /** Settles once the thread is on its way. It takes 18 MB, so it begins with the first run, whose handler may hold everything up. */
+  /** Starts the thread with the first run, because it takes 18 MB. */
   start(): Promise<void> {
     this.#started ??= this.#begin()
     return this.#started
@@ -57,7 +57,7 @@ export class SpareHeart {
     await this.#thread?.terminate()
   }
 
-  /** Options that cannot be given to a thread, such as a function that checks a certificate, are known before there is a run. */
+  /** Reports options that cannot be copied to a thread, such as a function that checks a certificate, before the first run. */
   #checkOptions(): void {
     const { storage } = this.#options
     try {
@@ -87,7 +87,7 @@ export class SpareHeart {
       pulseMs: PULSE_MS,
       covered: this.#covered.buffer as SharedArrayBuffer,
     }
-    // Of a program that was given with --eval the thread must not inherit that.
+    // The thread must not inherit --eval.
     const execArgv = process.execArgv.filter((argument) => argument.startsWith('--conditions='))
     this.#thread = new Worker(FILE, { workerData, execArgv })
     this.#thread.on('message', (notice: SpareNotice) => this.#hear(notice))
@@ -109,7 +109,7 @@ export class SpareHeart {
       return
     }
     const { storage } = this.#options
-    // Its password may have been for a while only.
+    // The password may have expired.
     if ('pool' in storage)
       void optionsOf(storage.pool).then(
         (options) => this.#tell({ connection: { options } }),
@@ -122,7 +122,7 @@ export class SpareHeart {
   }
 }
 
-/** What a thread can be given of a pool's options. */
+/** The options of a pool that can be copied to a thread, with the current password. */
 async function optionsOf(pool: pg.Pool): Promise<pg.ClientConfig> {
   const { password } = pool.options
   return { ...copyable(pool), ...(password === undefined ? {} : { password: await secretOf(password) }) }

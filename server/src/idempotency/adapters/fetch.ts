@@ -1,13 +1,12 @@
-import { type Answer, encodeAnswer, OF_THE_BODY, REPLAYED, type StoredAnswer } from '../answer.ts'
-import type { Gate, Route } from '../gate.ts'
+import { type Answer, BODY_HEADERS, encodeAnswer, REPLAYED, refuse, type StoredAnswer } from '../answer.ts'
+import type { Asked, Gate, Route } from '../gate.ts'
 import type { Call } from '../key-claim.ts'
-import { refuse } from '../refusal.ts'
-import type { Asked } from '../request.ts'
 import type { Settings } from '../settings.ts'
 
+/** A handler behind `idempotency.fetch`. */
 export type FetchHandler<Tx, Returned> = (call: Call<Tx, Returned>) => Response | Answer | Promise<Response | Answer>
 
-/** `fetch(request, route, handler)`: for Hono, and whatever else turns a Request into a Response. */
+/** `fetch(request, route, handler)`: for Hono and other frameworks that turn a Request into a Response. */
 export function fetchAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Settings) {
   return async (request: Request, route: Route, handler: FetchHandler<Tx, Returned>): Promise<Response> => {
     const header = request.headers.get('idempotency-key') ?? undefined
@@ -26,7 +25,7 @@ export function fetchAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: S
     } catch (error) {
       const finished = await hold.finish(refuse('INTERNAL'))
       if (finished.send === 'own') throw error
-      // What was committed stands, whatever failed after it.
+      // A committed answer stands, even if the handler fails after it.
       return responseOf(finished.send === 'other' ? finished.answer : await gate.lookAgain(hold.place))
     }
     const finished = await hold.finish(own.answer)
@@ -37,7 +36,7 @@ export function fetchAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: S
   }
 }
 
-/** Without a key nothing is compared. */
+/** A request without a key is not compared. */
 const NOTHING: Asked = { method: '', target: '', contentType: '', body: new Uint8Array() }
 
 async function askedBy(request: Request, maxBytes: number): Promise<Asked | null> {
@@ -48,7 +47,7 @@ async function askedBy(request: Request, maxBytes: number): Promise<Asked | null
   }
   const { chunks, rest } = await readUpTo(request.clone().body, maxBytes)
   if (rest !== null) {
-    // Of a body that was split in two, neither half is given up before the other.
+    // Both branches of a cloned body must be canceled together.
     await Promise.all([rest.cancel(), request.body?.cancel()])
     return null
   }
@@ -57,7 +56,7 @@ async function askedBy(request: Request, maxBytes: number): Promise<Asked | null
   return { method: request.method, target: pathname + search, contentType, body: Buffer.concat(chunks) }
 }
 
-/** An answer to store, and the response that goes out when it is: its body was read, or begun, in between. */
+/** The answer to store, and the response to send after that, because reading the answer consumes its body. */
 type Drained = { answer: StoredAnswer; response: Response }
 
 async function drained(made: Response | Answer, maxBytes: number): Promise<Drained> {
@@ -80,7 +79,7 @@ async function drained(made: Response | Answer, maxBytes: number): Promise<Drain
 
 type Reader = ReadableStreamDefaultReader<Uint8Array>
 
-/** `rest` is what follows the chunks, when there are more bytes than `maxBytes`. */
+/** `rest` reads the bytes after the chunks, if there are more than `maxBytes`. */
 async function readUpTo(body: ReadableStream<Uint8Array> | null, maxBytes: number) {
   const chunks: Uint8Array[] = []
   const reader: Reader | undefined = body?.getReader()
@@ -111,10 +110,10 @@ function bodyOf({ status, body }: Pick<StoredAnswer, 'status' | 'body'>): Uint8A
   return body === null || WITHOUT_BODY.includes(status) ? null : new Uint8Array(body)
 }
 
-/** `around`: headers of a response whose place it takes, for those that middleware has added. */
+/** `around` has the headers of the replaced response, which middleware may have added. */
 function responseOf(answer: StoredAnswer, around?: Headers): Response {
   const headers = new Headers(around)
-  for (const name of [...OF_THE_BODY, REPLAYED, ...answer.headers.map(([name]) => name)]) headers.delete(name)
+  for (const name of [...BODY_HEADERS, REPLAYED, ...answer.headers.map(([name]) => name)]) headers.delete(name)
   for (const [name, value] of answer.headers) headers.append(name, value)
   return new Response(bodyOf(answer), { status: answer.status, headers })
 }

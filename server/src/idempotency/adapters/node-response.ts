@@ -1,25 +1,24 @@
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { OF_THE_BODY, REPLAYED, type StoredAnswer } from '../answer.ts'
-import { refuse } from '../refusal.ts'
+import { BODY_HEADERS, REPLAYED, refuse, type StoredAnswer } from '../answer.ts'
 
 const HELD_BACK = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'] as const
 
-/** What a request is to be answered with, by its handler or instead of it. */
+/** The answer of the handler, or of the plugin instead. */
 export type Draft = { by: 'handler' | 'plugin'; answer: StoredAnswer }
 
 export interface HeldResponse {
-  /** Once the handler has ended its answer, or it is too large to be kept, or it turns out to be a stream. */
+  /** Resolves when the handler has ended its answer, or when it is too large to keep or a stream. */
   drafted: Promise<Draft>
-  /** Sends what was held back, and lets whatever the handler writes from now on through. */
+  /** Sends the held answer; later writes of the handler pass through. */
   letGo(): void
-  /** Sends another answer instead, among the other headers that are set; what the handler writes is dropped. */
+  /** Sends another answer with the headers that are set; later writes of the handler are dropped. */
   replace(answer: StoredAnswer): void
 }
 
 type Chunk = string | Uint8Array
 type Args = readonly unknown[]
 
-/** Nothing goes out before the key's record is written: a caller never hears of an answer that can still get lost. */
+/** Holds the answer until the key's record is written, so that a caller never sees an answer that can get lost. */
 export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
   const drafted = Promise.withResolvers<Draft>()
   const chunks: Buffer[] = []
@@ -39,7 +38,7 @@ export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
     return false
   }
 
-  /** The first word counts: an error handler that comes too late to answer still changes status and headers. */
+  /** The first answer counts: a late error handler would still change status and headers. */
   function fix(): void {
     if (head !== null) return
     res.removeHeader(REPLAYED)
@@ -59,7 +58,7 @@ export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
     },
     write(...args: Args) {
       const more = put(args)
-      const done = args.find((one) => typeof one === 'function')
+      const done = args.find((arg) => typeof arg === 'function')
       if (done !== undefined) queueMicrotask(() => done(null))
       return more
     },
@@ -67,7 +66,7 @@ export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
       if (ended) return res
       put(args)
       ended = true
-      const done = args.find((one) => typeof one === 'function')
+      const done = args.find((arg) => typeof arg === 'function')
       if (done !== undefined) onEnded = () => done()
       fix()
       return res
@@ -75,7 +74,7 @@ export function holdBack(res: ServerResponse, maxBytes: number): HeldResponse {
     flushHeaders() {
       if (isStream(res)) fix()
     },
-    /** A handler that cuts the connection has failed; so has a stream that breaks on its way here. */
+    /** A handler that cuts the connection, or whose stream breaks, has failed. */
     destroy() {
       drafted.resolve({ by: 'plugin', answer: refuse('INTERNAL') })
       return res
@@ -121,7 +120,7 @@ function setHead(res: ServerResponse, { status, message, headers }: Head): void 
 }
 
 export function sendAnswer(res: ServerResponse, { status, headers, body }: StoredAnswer, onEnded?: () => void): void {
-  for (const name of [...OF_THE_BODY, REPLAYED]) res.removeHeader(name)
+  for (const name of [...BODY_HEADERS, REPLAYED]) res.removeHeader(name)
   for (const name of new Set(headers.map(([name]) => name))) {
     const values = headers.filter(([other]) => other === name).map(([, value]) => value)
     res.setHeader(name, values.length === 1 ? values.join() : values)
@@ -131,7 +130,7 @@ export function sendAnswer(res: ServerResponse, { status, headers, body }: Store
   res.end(body ?? '', onEnded)
 }
 
-/** As `writeHead` takes them: an object, a list of pairs, or a flat list. */
+/** Headers as `writeHead` accepts them: an object, a list of pairs, or a flat list. */
 function given(headers: unknown): Map<string, OutgoingHttpHeader> {
   const named = new Map<string, OutgoingHttpHeader>()
   if (typeof headers !== 'object' || headers === null) return named
@@ -152,7 +151,7 @@ const headerOf = (value: unknown): OutgoingHttpHeader => (Array.isArray(value) ?
 
 const pairs = (headers: OutgoingHttpHeaders): [string, string][] =>
   Object.entries(headers).flatMap(([name, value]) =>
-    [value ?? []].flat().map((one): [string, string] => [name, String(one)]),
+    [value ?? []].flat().map((text): [string, string] => [name, String(text)]),
   )
 
 function bufferOf(chunk: Chunk, encoding: unknown): Buffer {

@@ -1,13 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Gate, Route } from '../gate.ts'
+import { refuse } from '../answer.ts'
+import type { Asked, Gate, Route } from '../gate.ts'
 import type { Call } from '../key-claim.ts'
-import { refuse } from '../refusal.ts'
-import type { Asked } from '../request.ts'
 import type { Settings } from '../settings.ts'
-import { peekBody } from './node-body.ts'
 import { type Draft, type HeldResponse, holdBack, sendAnswer } from './node-response.ts'
 
-/** `node(req, res, route, next)`: for plain Node, Express and Fastify, as a middleware or around a handler. */
+/** `node(req, res, route, next)`: for plain Node, Express and Fastify, as middleware or around a handler. */
 export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Settings) {
   const calls = new WeakMap<IncomingMessage, Call<Tx, Returned>>()
 
@@ -16,7 +14,7 @@ export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Se
     const asked = await askedBy(req, header, settings.requestMaxBytes)
     if (asked === 'broken_off') return
     if (asked === 'too_large') {
-      // What was not read stands in the way of the next request on this connection.
+      // The unread bytes would precede the next request on this connection.
       res.setHeader('connection', 'close')
       return sendAnswer(res, refuse('PAYLOAD_TOO_LARGE'))
     }
@@ -56,7 +54,7 @@ export function nodeAdapter<Tx, Returned>(gate: Gate<Tx, Returned>, settings: Se
   }
 }
 
-/** A handler may answer after it returned, as with callbacks; one that throws has answered with a 500. */
+/** A handler may answer after it has returned, as with callbacks; a handler that throws answers with 500. */
 function draftOf(held: HeldResponse, next: () => unknown, onError: (error: unknown) => void): Promise<Draft> {
   return new Promise((resolve) => {
     held.drafted.then(resolve)
@@ -79,12 +77,60 @@ async function askedBy(
   maxBytes: number,
 ): Promise<Asked | 'too_large' | 'broken_off'> {
   const method = req.method ?? ''
-  // Express cuts the mount path off `url`, and keeps the whole in `originalUrl`.
+  // Express removes the mount path from `url`; `originalUrl` has all of it.
   const target = 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : (req.url ?? '')
   const contentType = req.headers['content-type'] ?? ''
   if (header === undefined) return { method, target, contentType, body: new Uint8Array() }
-  // A parser that came first may have left its result. Some leave `{}` for what they did not read: the bytes come first.
+  // An earlier parser may have left its result. Some leave `{}` for a body that they did not read, so the bytes come first.
   const parsed = req.readableDidRead && 'body' in req && req.body !== undefined
   const body = parsed ? { parsed: req.body } : await peekBody(req, maxBytes)
   return typeof body === 'string' ? body : { method, target, contentType, body }
+}
+
+/** Reads the whole body and puts it back before the stream ends, so that the handler can read it again. */
+async function peekBody(req: IncomingMessage, maxBytes: number): Promise<Buffer | 'too_large' | 'broken_off'> {
+  if (!hasBody(req)) return Buffer.alloc(0)
+  if (req.readableEnded || req.readableDidRead) {
+    throw new TypeError(
+      'The request body was read before the idempotency plugin could compare it; let the plugin go first, or leave it in req.body',
+    )
+  }
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for (;;) {
+    for (let chunk: Buffer | null = req.read(); chunk !== null; chunk = req.read()) {
+      chunks.push(chunk)
+      bytes += chunk.length
+      if (bytes > maxBytes) return 'too_large'
+    }
+    // In the same turn as the last read: the stream emits `end` in the next one, unless it has bytes again.
+    if (isWhole(req, bytes)) break
+    if (!(await moreOf(req))) return 'broken_off'
+  }
+  const body = Buffer.concat(chunks)
+  if (body.length > 0) req.unshift(body)
+  return body
+}
+
+/** RFC 9112, 6.3: without either header there is no body. */
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || lengthOf(headers) > 0
+}
+
+const lengthOf = (headers: IncomingMessage['headers']): number => Number(headers['content-length'] ?? 0)
+
+/** Injected requests of tests have a length, but never set `complete`. */
+function isWhole(req: IncomingMessage, bytes: number): boolean {
+  return req.complete || bytes === lengthOf(req.headers)
+}
+
+function moreOf(req: IncomingMessage): Promise<boolean> {
+  return new Promise((resolve) => {
+    const settle = (more: boolean) => () => {
+      req.off('readable', onReadable).off('close', onClose).off('error', onClose)
+      resolve(more)
+    }
+    const [onReadable, onClose] = [settle(true), settle(false)]
+    req.on('readable', onReadable).on('close', onClose).on('error', onClose)
+  })
 }

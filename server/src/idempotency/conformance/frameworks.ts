@@ -9,12 +9,12 @@ import type { Order } from './shop.ts'
 
 export interface App<Tx, Returned> {
   once: Idempotency<Tx, Returned>
-  /** Of the same keys, but it waits for nobody. */
+  /** Shares the keys, but does not wait for a running request. */
   impatient: Idempotency<Tx, Returned>
   handle(call: Call<Tx, Returned>, order: Order): Promise<Answer>
 }
 
-/** Where the conformance suite sends its requests, and what stands for each path's key. */
+/** The routes of the conformance suite. */
 const ROUTES = {
   orders: { route: 'POST /orders/{shop}' },
   notes: { route: 'POST /notes', required: false },

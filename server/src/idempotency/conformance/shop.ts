@@ -3,7 +3,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import type pg from 'pg'
 import { type Answer, type Call, type Keys, postgresKeys, sqliteKeys } from '../index.ts'
 
-/** What a request asks of the handler under test, and what its effects are counted by. */
+/** An order tells the handler under test what to do; its effects are counted by `note`. */
 export interface Order {
   note: string
   act?: 'write' | 'section' | 'section_then_throw' | 'section_throws' | 'throw' | 'wait' | 'nothing'

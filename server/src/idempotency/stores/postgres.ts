@@ -1,31 +1,39 @@
 import type { Pool, PoolClient } from 'pg'
 import type { Answer } from '../answer.ts'
-import { KeyLost, type Keys, type Sectioned } from './port.ts'
 import {
   answerValues,
   claimValues,
   holderValues,
+  KeyLost,
+  type Keys,
   POSTGRES_SCHEMA,
   placeValues,
   readRecord,
+  type Sectioned,
   type SqlValue,
   statements,
   TABLE,
-} from './sql.ts'
+} from './keys.ts'
 
+/** The keys of an application on PostgreSQL. */
 export type PostgresKeys = Keys<PoolClient, Answer | Promise<Answer>>
 
 /**
- * The database's own clock: those of several nodes differ, and a lease must not lapse by that. Of the statement, for an index
- * is of no use against a clock that goes on while it runs.
+ * The database's clock, because the clocks of several nodes differ. The time of the statement, because an index cannot be used
+ * with a clock that changes during the statement.
  */
 const DATABASE_CLOCK = '(extract(epoch FROM statement_timestamp()) * 1000)::bigint'
 
 export const SQL = statements({ now: DATABASE_CLOCK, unlessLocked: 'FOR UPDATE SKIP LOCKED' })
-/** `CREATE TABLE IF NOT EXISTS` of two nodes at once fails in one of them without it. Any number will do. */
+/** Any number. Without this lock, `CREATE TABLE IF NOT EXISTS` of two nodes at once fails in one of them. */
 const SCHEMA_LOCK = 0x1c41d0
 
-/** Keys in the application's own PostgreSQL database, through its pool, in the first schema of its search_path. */
+/**
+ * Keeps keys in the application's PostgreSQL database, through its pool, in the first schema of its search_path.
+ *
+ * @example
+ * const keys = postgresKeys(new pg.Pool({ connectionString: 'postgres://localhost/shop' }))
+ */
 export function postgresKeys(pool: Pool): PostgresKeys {
   let ready: Promise<void> | null = null
 
@@ -62,17 +70,17 @@ export function postgresKeys(pool: Pool): PostgresKeys {
     async section(holder, work, settle) {
       await migrated()
       const client = await pool.connect()
-      // Outside of a query nobody hears that the connection broke, and unheard it would end the process.
-      client.on('error', unheard)
+      // Without a listener, a connection that breaks between queries would end the process.
+      client.on('error', ignore)
       const { sectioned, broken } = await transact(client, holder, work, settle)
-      client.off('error', unheard)
+      client.off('error', ignore)
       client.release(broken)
       return sectioned
     },
   }
 }
 
-const unheard = (): void => {}
+const ignore = (): void => {}
 
 type Transacted = { sectioned: Sectioned; broken: boolean }
 
@@ -103,12 +111,12 @@ async function transact(
   }
 }
 
-/** What PostgreSQL says when there is no such savepoint, or no transaction, any more. */
+/** PostgreSQL's codes for a missing savepoint or transaction. */
 const ENDED = ['3B001', '25P01']
 
 /**
- * A connection that broke, at COMMIT too, leaves no doubt behind: whoever writes the record next waits until that transaction
- * is over, and its guard sees what became of it. A section that ended the transaction by itself does.
+ * A broken connection, even during COMMIT, leaves no doubt: the next write of the record waits for the end of that transaction,
+ * and its guard sees the result. Only a section that ended the transaction itself leaves doubt.
  */
 async function failed(client: PoolClient, error: unknown): Promise<Transacted> {
   try {
@@ -121,7 +129,7 @@ async function failed(client: PoolClient, error: unknown): Promise<Transacted> {
 }
 
 async function migrate(pool: Pool): Promise<void> {
-  // Looks first: the application's role may not be allowed to make tables.
+  // Checks first, because the application's role may not be allowed to create tables.
   const { rows } = await pool.query('SELECT to_regclass($1) IS NOT NULL AS found', [TABLE])
   if (rows[0].found !== true) await pool.query(`SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}); ${POSTGRES_SCHEMA}`)
 }

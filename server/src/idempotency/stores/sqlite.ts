@@ -2,31 +2,39 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { platformWorld, sleep } from '@ichido/sdk/world'
 import type { Answer } from '../answer.ts'
 import type { IdempotencyWorld } from '../settings.ts'
-import { KeyLost, type Keys, type Sectioned } from './port.ts'
 import {
   answerValues,
   claimValues,
   holderValues,
+  KeyLost,
+  type Keys,
   placeValues,
   readRecord,
+  type Sectioned,
   SQLITE_SCHEMA,
   type SqlValue,
   statements,
-} from './sql.ts'
+} from './keys.ts'
 
+/** The keys of an application on SQLite. */
 export type SqliteKeys = Keys<DatabaseSync, Answer>
 
 const NOW = '$now'
 const SQL = statements({ now: NOW, unlessLocked: '' })
 
-/** How long a write waits for another process, or for a transaction that the application left open over an await. */
+/** How long a write waits for another process, or for a transaction that the application holds across an await. */
 const BUSY_MAX_MS = 5_000
 const BUSY_PAUSE_MS = 5
 const SQLITE_BUSY = 5
-/** The primary result code; the rest of the number says more about it. */
+/** The lowest byte is the primary result code. */
 const PRIMARY_CODE = 0xff
 
-/** Keys in the application's own SQLite database, on its own connection. */
+/**
+ * Keeps keys in the application's SQLite database, on its own connection.
+ *
+ * @example
+ * const keys = sqliteKeys(new DatabaseSync('shop.db'))
+ */
 export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = platformWorld): SqliteKeys {
   const prepared = new Map<string, StatementSync>()
   let ready = false
@@ -44,7 +52,7 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
     return known
   }
 
-  /** Under their whole names, whatever the application has set for bare ones. */
+  /** With the `$` prefix, because the application may have disabled bare names. */
   function named(text: string, values: SqlValue[]): Record<string, SqlValue> {
     const parameters = Object.fromEntries(values.map((value, i) => [`$${i + 1}`, value]))
     return text.includes(NOW) ? { ...parameters, [NOW]: world.now() } : parameters
@@ -54,8 +62,8 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
   const first = (text: string, values: SqlValue[]) => statement(text).get(named(text, values))
 
   /**
-   * Outside of every transaction of the application: a write that lands in one which a handler holds open over an await
-   * would be undone by its ROLLBACK, after its answer went out.
+   * Runs the work outside of every transaction of the application: a ROLLBACK of a transaction that a handler holds across an
+   * await would undo it after the answer was sent.
    */
   async function alone<T>(work: () => T): Promise<T> {
     const deadlineMs = world.monotonic() + BUSY_MAX_MS
@@ -97,7 +105,7 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
 
     async section(holder, work, settle) {
       if (work.constructor.name === 'AsyncFunction') throw new TypeError(MUST_NOT_AWAIT)
-      // From BEGIN to COMMIT or ROLLBACK nothing awaits: no other request can get in between.
+      // Nothing awaits between BEGIN and COMMIT or ROLLBACK, so no other request can get in between.
       return alone(() => {
         statement(SQL.hold)
         database.exec('BEGIN IMMEDIATE; SAVEPOINT ichido_section')
@@ -124,7 +132,7 @@ export function sqliteKeys(database: DatabaseSync, world: IdempotencyWorld = pla
     }
   }
 
-  /** No, when the section ended the transaction by itself: it may have committed half of its work. */
+  /** False if the section ended the transaction itself, and may have committed a part of its work. */
   function rolledBack(): boolean {
     const undone = succeeds('ROLLBACK TO ichido_section')
     succeeds('ROLLBACK')

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type Asked, hashOf, parseHeader } from './request.ts'
+import { type Asked, hashOf, parseHeader } from './gate.ts'
 
 const asked = (change: Partial<Asked> = {}): Asked => ({
   method: 'POST',
