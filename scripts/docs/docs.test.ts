@@ -61,6 +61,10 @@ test('the references match the types', () => {
   }
 })
 
+test('every export, option and call of the packages has a comment', () => {
+  expect(report.undocumented).toEqual([])
+})
+
 test('most blocks are run or compared', () => {
   const told = report.told.filter((block) => !isOf(WRONG)(block))
   const count = (...fates: string[]) => told.filter(({ fate }) => fates.includes(fate)).length

@@ -24,6 +24,28 @@ export function libraryReference(declarations: string): string {
   )
 }
 
+/** Declarations whose members are options and calls; the members of the others are wire fields and ports. */
+const HOVERED = /^(class|interface \w*Options|interface (Settings|Route|Call|Ichido|Idempotency|HandlerContext))\b/
+const MEMBER = /^ {2}(?:(?:static|readonly|get) )*(\w+)[?<(:]/
+
+/** Exports, options and calls for which an editor would show no text. */
+export function undocumented(declarations: string): string[] {
+  return ENTRIES.flatMap(([entry]) =>
+    exportsOf(declarations, entry).flatMap(({ name, doc, text }) => {
+      const bare = HOVERED.test(text) ? bareMembers(text).map((member) => `${entry} ${name}.${member}`) : []
+      return doc === '' ? [`${entry} ${name}`, ...bare] : bare
+    }),
+  )
+}
+
+function bareMembers(text: string): string[] {
+  const lines = text.split('\n')
+  return lines.flatMap((line, i) => {
+    const [, member = 'constructor'] = MEMBER.exec(line) ?? []
+    return ['constructor', 'name'].includes(member) || lines[i - 1]?.endsWith('*/') ? [] : [member]
+  })
+}
+
 /** A declaration of an earlier section is only named. */
 function section(entry: string, about: string, found: readonly Declaration[], told: Map<string, string>): string {
   const fresh = found.filter(({ name, text }) => told.get(name) !== text)

@@ -9,7 +9,7 @@ import { checkModules, emitDeclarations } from './compile.ts'
 import { writeModules } from './modules.ts'
 import { runPage, type Told } from './page.ts'
 import { httpReference, type OpenApi } from './reference-http.ts'
-import { libraryReference } from './reference-library.ts'
+import { libraryReference, undocumented } from './reference-library.ts'
 import { startStage } from './stage.ts'
 
 export interface Report {
@@ -18,6 +18,8 @@ export interface Report {
   types: string[]
   /** The expected text of the pages that are generated from types. */
   references: Record<string, string>
+  /** Exports of the packages without a comment. */
+  undocumented: string[]
 }
 
 const pages = process.argv.slice(2).map((path) => ({ path, text: readFileSync(join(root, path), 'utf8') }))
@@ -39,7 +41,7 @@ try {
     'docs/reference-http.md': httpReference(await openApi()),
     'docs/reference-library.md': libraryReference(await declarations),
   }
-  const report: Report = { told, types: await checking, references }
+  const report: Report = { told, types: await checking, references, undocumented: undocumented(await declarations) }
   // Pages leave connections open if they do not show how to close them.
   process.stdout.write(JSON.stringify(report), () => process.exit())
 } finally {
