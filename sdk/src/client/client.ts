@@ -246,8 +246,7 @@ export class Artifacts {
    *
    * @example
    * const job = await client.submit('train', null, { artifacts: [{ name: 'data.tar' }] })
-   * const onProgress = ({ sentBytes, totalBytes }) => console.log(sentBytes / totalBytes)
-   * await client.artifacts.upload(await openAsBlob('data.tar'), { name: 'data.tar', jobId: job.id, onProgress })
+   * await client.artifacts.upload(await openAsBlob('data.tar'), { name: 'data.tar', jobId: job.id })
    */
   upload(bytes: Blob | Uint8Array, options: UploadOptions): Promise<ArtifactShape> {
     const blob = bytes instanceof Blob ? bytes : new Blob([new Uint8Array(bytes)])

@@ -76,7 +76,7 @@ async function thrownBy(call: Promise<unknown>): Promise<unknown> {
   )
 }
 
-test('a submit sends what it was given, under the base path, with key and token', async () => {
+test('submit sends its options under the base path, with key and token', async () => {
   answer = () => json(JOB, { status: 201 })
   const job = await client('/jobs/here/', 'secret').submit('resize', { width: 80 }, { key: '"ci"/é 1', priority: 3 })
   expect(job).toMatchObject({ id: 'a-job', replayed: false })
@@ -104,14 +104,14 @@ test('without a token there is no Authorization, without a body no Content-Type'
   expect(seen[0]?.headers).not.toHaveProperty('content-type')
 })
 
-test('a token in the address is sent as one, and a given token goes before it', async () => {
+test('a token in the URL is sent; an explicit token overrides it', async () => {
   answer = () => json(JOB)
   const url = origin.replace('//', '//ci:in-url@')
   for (const token of [undefined, 'given']) await new Client(httpTransport({ url, token })).job('a-job').get()
   expect(seen.map(({ headers }) => headers.authorization)).toEqual(['Bearer in-url', 'Bearer given'])
 })
 
-test('no error shows a token that is in the address', async () => {
+test('no error message contains the token of the URL', async () => {
   answer = () => CUT
   const url = origin.replace('//', '//ci:in-url@')
   const cut = await thrownBy(new Client(httpTransport({ url, retry: { tries: 1 }, world })).job('a-job').get())
@@ -120,13 +120,13 @@ test('no error shows a token that is in the address', async () => {
   expect(odd).toThrow(new TypeError('https://jobs.lab has a password that is not a token'))
 })
 
-test('an address without http:// or https:// is refused at once', async () => {
+test('a URL without http:// or https:// is refused', async () => {
   const thrown = await thrownBy(new Client(httpTransport({ url: 'localhost:8001', world })).job('a-job').get())
   expect(thrown).toEqual(new TypeError('localhost:8001 must begin with http:// or https://'))
   expect(waits).toEqual([])
 })
 
-test('data of a trigger that JSON cannot hold is refused by its place', async () => {
+test('trigger data that JSON cannot hold is refused with its path', async () => {
   const thrown = await thrownBy(client().trigger('paid', { order: { id: 7n } }))
   expect(thrown).toMatchObject({ name: 'InvalidValue', message: expect.stringContaining('data.order.id is a BigInt') })
   expect(seen).toEqual([])
@@ -157,7 +157,7 @@ test('ids and filters are percent-encoded', async () => {
 const refused = (code: string, more: Omit<Answer, 'body'> = {}) =>
   json({ error: { code, message: code, details: { max: 5 }, request_id: 'r-1' } }, { status: 409, ...more })
 
-test('an error answer is thrown as what it says, and not asked again', async () => {
+test('an error answer is thrown with its code, and not retried', async () => {
   answer = () => refused('QUOTA_EXCEEDED', { headers: { 'should-retry': 'true', 'retry-after': '1' } })
   const thrown = await thrownBy(client().submit('work', null))
   expect(thrown).toBeInstanceOf(QuotaExceeded)
@@ -181,7 +181,7 @@ test.each<[string, Answer]>([
   ['a code that only an object has', json({ error: { code: 'toString' } }, { status: 500 })],
   ['a code that nobody knows', json({ error: { code: 'TEAPOT', message: 'short and stout' } }, { status: 418 })],
   ['nothing', { status: 500, body: '' }],
-])('%s is a clear error, and asked again when its status says so', async (_, sent) => {
+])('%s is a ForeignAnswer, retried if its status allows it', async (_, sent) => {
   const { status = 200, body } = sent
   answer = () => sent
   const thrown = await thrownBy(client().job('a-job').get())
@@ -192,7 +192,7 @@ test.each<[string, Answer]>([
   else expect(thrown).toBeInstanceOf(ForeignAnswer)
 })
 
-test('a submission keeps its key over its tries, and tells the server how often it was tried', async () => {
+test('a submission keeps its key over all tries and sends the number of the try', async () => {
   const answers = [
     () => CUT,
     () => refused('UNAVAILABLE', { status: 503, headers: { 'retry-after': '7' } }),
@@ -218,7 +218,7 @@ test('a submission keeps its key over its tries, and tells the server how often 
   expect(seen[3]?.body).not.toMatchObject({ idempotency_key: key })
 })
 
-test('no answer in time: the job may be there, and the error has the key to find out', async () => {
+test('after a timeout the error contains the key of the submission', async () => {
   answer = () => new Promise(() => {})
   const timers = { after: (ms: number, callback: () => void) => platformTimers.after(ms / 1_000, callback) }
   const patient = new Client(httpTransport({ url: origin, world: timers, retry: { tries: 2 } }))
@@ -231,7 +231,7 @@ test('no answer in time: the job may be there, and the error has the key to find
   expect(seen).toHaveLength(2)
 })
 
-test('where nobody listens is told, with what the network says', async () => {
+test('an unreachable server is reported with the network error', async () => {
   const nobody = new Client(httpTransport({ url: 'http://127.0.0.1:2', world, retry: { tries: 1 } }))
   const thrown = await thrownBy(nobody.list())
   expect(thrown).toBeInstanceOf(Transient)
@@ -241,7 +241,7 @@ test('where nobody listens is told, with what the network says', async () => {
 test.each<[string, () => Promise<unknown>]>([
   ['a token that no header can carry', () => client('', 'a\nb').list()],
   ['an address that is none', () => new Client(httpTransport({ url: 'nowhere' })).list()],
-])('%s is the caller’s own mistake, and not tried again', async (_, call) => {
+])('%s is a mistake of the caller and is not retried', async (_, call) => {
   expect(await thrownBy(call())).toBeInstanceOf(TypeError)
   expect([seen, waits]).toEqual([[], []])
 })
@@ -255,7 +255,7 @@ test.each<[RetryOptions, string]>([
   expect(() => httpTransport({ url: origin, retry })).toThrow(message)
 })
 
-test('a batch: each job has its own key over the tries, and its own outcome', async () => {
+test('each job of a batch has its own key over all tries, and its own outcome', async () => {
   const error = { code: 'IDEMPOTENCY_KEY_REUSED', message: 'no', details: { job_id: 'j' }, request_id: 'r' }
   const gone = { code: 'UNAVAILABLE', message: 'gone', details: {}, request_id: 'r' }
   const data = [
@@ -284,7 +284,7 @@ test('a batch: each job has its own key over the tries, and its own outcome', as
   })
 })
 
-test('a retry of a job is sent once; with a payload it has a key, and is sent until it is answered', async () => {
+test('job.retry is sent once; with a payload it has a key and is retried', async () => {
   answer = () => CUT
   expect(await thrownBy(client().job('a-job').retry())).toMatchObject({ name: 'Transient', key: undefined })
   expect(seen).toMatchObject([{ url: '/v1/jobs/a-job/retry', body: {} }])
@@ -299,7 +299,7 @@ test('a retry of a job is sent once; with a payload it has a key, and is sent un
   })
 })
 
-test('a reservation is asked for again under the same id: it holds one slot', async () => {
+test('a retried reservation has the same id, so it holds one slot', async () => {
   answer = () => (seen.length === 1 ? CUT : json({ reservation_id: 'r' }, { status: 201 }))
   await client().reservations.reserve({ ttlSeconds: 60 })
   expect(seen).toHaveLength(2)
@@ -307,14 +307,14 @@ test('a reservation is asked for again under the same id: it holds one slot', as
   expect(seen[1]?.body).toEqual(seen[0]?.body)
 })
 
-test('a result is asked for again until it is there', async () => {
+test('result() polls until the result is ready', async () => {
   const notReady = { error: { code: 'RESULT_NOT_READY', message: 'not yet', details: {}, request_id: 'r' } }
   answer = () => (seen.length < 3 ? json(notReady, { status: 409 }) : json({ ...JOB, result: { bytes: 7 } }))
   expect(await client().job('a-job').result()).toEqual({ bytes: 7 })
   expect(seen.map(({ url }) => url)).toEqual(Array.from({ length: 3 }, () => '/v1/jobs/a-job/result?wait_seconds=20'))
 })
 
-test('a wait can be called off', async () => {
+test('a wait can be aborted', async () => {
   const arrived = Promise.withResolvers<void>()
   answer = () => {
     arrived.resolve()
@@ -328,7 +328,7 @@ test('a wait can be called off', async () => {
   server.closeAllConnections()
 })
 
-test('a transaction cannot be carried over HTTP', async () => {
+test('tx is refused over HTTP', async () => {
   await expect(client().submit('work', null, { tx: {} })).rejects.toThrow(TypeError)
   expect(seen).toEqual([])
 })

@@ -19,11 +19,11 @@ test.each<[string, unknown, KindOptions<undefined, undefined>]>([
   ['continuationSeconds must be a whole number from 0 to 86400', 'a', { continuationSeconds: -1 }],
   ['backoff.baseSeconds must be a number from 0', 'a', { backoff: { baseSeconds: -1 } }],
   ['backoff.jitter must be a number from 0 to 1', 'a', { backoff: { jitter: 2 } }],
-])('%s: of %j, %j it is not', (message, name, options) => {
+])('%s: %j with %j is refused', (message, name, options) => {
   expect(() => defineKind(name as string, options)).toThrow(message)
 })
 
-test('what a job may have at most and at least, a kind may say', () => {
+test('the limits of a job are valid for a kind', () => {
   const least = { priority: -1000, maxAttempts: 1, timeoutSeconds: 0.001, leaseTtlSeconds: 1, continuationSeconds: 0 }
   const most = { priority: 1000, maxAttempts: 100, timeoutSeconds: 31_622_400, leaseTtlSeconds: 86_400 }
   const backoff = { baseSeconds: 0, capSeconds: 31_622_400, jitter: 1 }
@@ -31,7 +31,7 @@ test('what a job may have at most and at least, a kind may say', () => {
   expect(defineKind('a:b.c-d_e', { ...most, queue: 'q' })).toMatchObject({ queue: 'q', options: most })
 })
 
-test('what a handler is given and a job results in can be named, after their transformations', () => {
+test('PayloadOf and ResultOf are the types after the transformations', () => {
   const kind = defineKind('k', { payload: z.object({ n: z.coerce.number() }), result: z.string() })
   expectTypeOf<PayloadOf<typeof kind>>().toEqualTypeOf<{ n: number }>()
   expectTypeOf<ResultOf<typeof kind>>().toEqualTypeOf<string>()
@@ -89,7 +89,7 @@ test.each<[unknown]>([
   expect(() => requireJson(value, 'result')).not.toThrow()
 })
 
-test('a path is written as code would reach it, and a long one is cut', () => {
+test('a path is written as code would write it, and a long one is cut', () => {
   expect(pathText('payload', ['größe', 0, '1', '', 'a-b', '$x'])).toBe('payload.größe[0][1][""]["a-b"].$x')
   expect(pathText('payload', ['a'.repeat(400)])).toHaveLength(300)
 })

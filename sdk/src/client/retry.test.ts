@@ -15,7 +15,7 @@ import { mayRetry, type Retry, type RetryOptions, retryAfterMs, retryDelayMs, re
 
 const GONE = new NoAnswer('No answer')
 
-test('of all error codes these are retried', () => {
+test('exactly these error codes are retried', () => {
   const codes = Object.keys(ERRORS) as ErrorCode[]
   expect(codes.filter((code) => mayRetry(new IchidoError(code)))).toEqual([
     'REQUEST_TIMEOUT',
@@ -53,7 +53,7 @@ test.each([
   expect(mayRetry(new ForeignAnswer(status, '', { shouldRetry: true }))).toBe(!never)
 })
 
-test('Should-Retry beats the code, except where nothing may', () => {
+test('Should-Retry overrides the code, except for the statuses that are never retried', () => {
   expect(mayRetry(new IchidoError('UNAVAILABLE', '', {}, { shouldRetry: false }))).toBe(false)
   expect(mayRetry(new IchidoError('IDEMPOTENCY_IN_PROGRESS', '', {}, { shouldRetry: false }))).toBe(false)
   for (const code of ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED', 'IDEMPOTENCY_KEY_REUSED', 'RESULT_NOT_READY'] as const) {
@@ -61,14 +61,14 @@ test('Should-Retry beats the code, except where nothing may', () => {
   }
 })
 
-test('nobody answering may pass; what the caller did wrong or called off does not', () => {
+test('NoAnswer is retried; mistakes and aborts of the caller are not', () => {
   expect(mayRetry(GONE)).toBe(true)
   for (const error of [new TypeError('x'), new DOMException('', 'AbortError'), null, 'x', { status: 503 }]) {
     expect(mayRetry(error)).toBe(false)
   }
 })
 
-test('1 s, 2 s, 4 s … ± 10 %, with an end', () => {
+test('the delays are 1 s, 2 s, 4 s … ± 10 %, with a cap', () => {
   const delays = (random: number) => [1, 2, 3, 4, 20].map((tries) => retryDelayMs(tries, GONE, () => random))
   expect(delays(0.5)).toEqual([1_000, 2_000, 4_000, 8_000, 60_000])
   expect(delays(0)).toEqual([900, 1_800, 3_600, 7_200, 54_000])
@@ -77,7 +77,7 @@ test('1 s, 2 s, 4 s … ± 10 %, with an end', () => {
   }
 })
 
-test('never sooner than the answer asks, and not all at the same moment', () => {
+test('a delay is never shorter than Retry-After, and has jitter', () => {
   const asked = (ms: number) => new IchidoError('UNAVAILABLE', '', {}, { retryAfterMs: ms })
   expect(retryDelayMs(1, asked(30_000), () => 0)).toBe(30_000)
   expect(retryDelayMs(1, asked(30_000), () => 0.5)).toBe(31_500)
@@ -97,7 +97,7 @@ test.each([
   expect(retryAfterMs(new Headers({ 'retry-after': text }), nowMs)).toBe(ms)
 })
 
-test('a date is held against the clock of who sent it', () => {
+test('a Retry-After date is compared with the Date of the answer', () => {
   const headers = { 'retry-after': 'Sun, 06 Nov 1994 08:49:37 GMT', date: 'Sun, 06 Nov 1994 08:49:32 GMT' }
   expect(retryAfterMs(new Headers(headers), Date.UTC(2031, 1, 1))).toBe(5_000)
 })
@@ -123,7 +123,7 @@ function scene(errors: unknown[], options: RetryOptions & { signal?: AbortSignal
   return { world, tried, retries, done }
 }
 
-test('it is tried again until it goes through', async () => {
+test('a call is retried until it succeeds', async () => {
   const { world, tried, retries, done } = scene([GONE, new IchidoError('INTERNAL')])
   await world.pass(10_000)
   expect(await done).toBe('done')
@@ -135,7 +135,7 @@ test('it is tried again until it goes through', async () => {
   expect(world.pendingMs).toEqual([])
 })
 
-test('three tries by default, then all that is known is told', async () => {
+test('after three tries MaxRetriesExceeded has the cause, the key and the tries', async () => {
   const last = new IchidoError('UNAVAILABLE', 'The store is gone', { request_id: 'r' }, { retryAfterMs: 7_000 })
   const { world, tried, done } = scene([GONE, GONE, last])
   await world.pass(60_000)
@@ -157,7 +157,7 @@ test('three tries by default, then all that is known is told', async () => {
   })
 })
 
-test('a refusal ends it at once, as the class that it is', async () => {
+test('a refusal is not retried, and has the class for its code', async () => {
   for (const [code, type] of [
     ['QUOTA_EXCEEDED', QuotaExceeded],
     ['COST_LIMIT_EXCEEDED', CostLimit],
@@ -173,7 +173,7 @@ test('a refusal ends it at once, as the class that it is', async () => {
   await expect(scene([missing]).done).rejects.toBe(missing)
 })
 
-test('the total time is bounded, and no wait is begun that would outlast it', async () => {
+test('the total time is bounded, and no wait exceeds it', async () => {
   const asked = new IchidoError('UNAVAILABLE', 'later', {}, { retryAfterMs: 3_600_000 })
   const { world, tried, done } = scene([asked], { tries: 10 })
   await expect(done).rejects.toMatchObject({ name: 'Transient', cause: asked, retryAfterMs: 3_600_000 })
@@ -185,7 +185,7 @@ test('the total time is bounded, and no wait is begun that would outlast it', as
   expect(short.tried).toEqual([0, 1_000, 3_000])
 })
 
-test('a try that takes too long is given up and made again; its word is that the job may have been created', async () => {
+test('a try that times out is retried; the error says that the job may exist', async () => {
   const world = new FakeWorld()
   const tried: number[] = []
   const done = retrying(world, { timeoutMs: 5_000, tries: 2, key: 'client-1' }, (_, signal) => {
@@ -201,7 +201,7 @@ test('a try that takes too long is given up and made again; its word is that the
   expect(tried.map((ms) => ms - (tried[0] ?? 0))).toEqual([0, 6_000])
 })
 
-test('it can be called off: before, during a try, and during a wait', async () => {
+test('a call can be aborted before a try, during a try and during a wait', async () => {
   const why = new Error('enough')
   await expect(scene([], { signal: AbortSignal.abort(why) }).done).rejects.toBe(why)
   const controller = new AbortController()
@@ -220,7 +220,7 @@ test('it can be called off: before, during a try, and during a wait', async () =
   await expect(held).rejects.toBe(why)
 })
 
-test('what onRetry throws ends it', async () => {
+test('an error of onRetry ends the call', async () => {
   const why = new Error('not again')
   const onRetry = () => {
     throw why
@@ -230,7 +230,7 @@ test('what onRetry throws ends it', async () => {
   expect(tried).toEqual([0])
 })
 
-test('what is typed already stays as it is', () => {
+test('typed() does not change a Transient', () => {
   const error = new MaxRetriesExceeded(GONE, 'k', 3)
   expect(typed(error)).toBe(error)
   const quota = new QuotaExceeded('QUOTA_EXCEEDED')

@@ -14,7 +14,7 @@ type Turn = (response: ServerResponse, request: IncomingMessage) => void
 let server: Server
 let origin: string
 let urls: string[]
-/** What each connection in turn is answered with. */
+/** The answers to the connections, in order. */
 let turns: Turn[]
 /** How long it waited each time before it came again; it does not wait in truth. */
 let waits: number[]
@@ -90,7 +90,7 @@ async function cursors(options: WatchOptions = {}): Promise<number[]> {
   return seen
 }
 
-test('every event once, through ends, breaks, refusals and repeats', async () => {
+test('every event comes once, through ends, breaks, refusals and repeats', async () => {
   const trouble: unknown[] = []
   turns = [
     says('retry: 2000\n\n', message(4), ':\n\n', message(5)),
@@ -116,7 +116,7 @@ test('every event once, through ends, breaks, refusals and repeats', async () =>
   ])
 })
 
-test('begins after a seq, and comes again with it until it has seen something', async () => {
+test('a watch starts after a seq, and reconnects with it until the first event', async () => {
   const over: Turn = (response, { headers }) => {
     expect([headers.authorization, headers.accept]).toEqual(['Bearer t', 'text/event-stream'])
     response.writeHead(204).end()
@@ -126,7 +126,7 @@ test('begins after a seq, and comes again with it until it has seen something', 
   expect(urls.map((url) => url.split('?')[1])).toEqual(['last_seq=30', 'last_seq=30', 'after=9'])
 })
 
-test('a reset is told, and it goes on from there, also where that lies before', async () => {
+test('after a reset the watch continues from its cursor, even from an earlier one', async () => {
   const states: unknown[] = []
   const reset = `id: 3\nevent: reset\ndata: ${JSON.stringify({ cursor: 3, state: 'RUNNING' })}\n\n`
   turns = [says(reset), says(message(4), END)]
@@ -140,14 +140,14 @@ test('a reset is told, and it goes on from there, also where that lies before', 
 test.each([
   ['a refusal', refuses(404, errorBody('NOT_FOUND')), 'NOT_FOUND'],
   ['a problem', says(`event: problem\ndata: ${errorBody('NOT_FOUND')}\n\n`), 'NOT_FOUND'],
-])('%s that does not pass is thrown', async (_, turn, code) => {
+])('%s that is permanent is thrown', async (_, turn, code) => {
   turns = [turn]
   const thrown = await cursors().catch((error: unknown) => error)
   expect(thrown).toBeInstanceOf(IchidoError)
   expect(thrown).toMatchObject({ code })
 })
 
-test('a page in the place of the stream is said, not asked for again', async () => {
+test('a page instead of the stream is an error and is not retried', async () => {
   turns = [
     (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<p>Log in to use this network</p>'),
   ]
@@ -155,7 +155,7 @@ test('a page in the place of the stream is said, not asked for again', async () 
   expect(urls).toHaveLength(1)
 })
 
-test('what the caller throws ends it', async () => {
+test('an error of the caller ends the watch', async () => {
   turns = [(response) => void response.destroy()]
   const giveUp = () => {
     throw new Error('enough')
@@ -163,7 +163,7 @@ test('what the caller throws ends it', async () => {
   await expect(cursors({ onTrouble: giveUp })).rejects.toThrow('enough')
 })
 
-test('a connection on which nothing is heard is given up', async () => {
+test('a silent connection is closed', async () => {
   const opened = Promise.withResolvers<void>()
   turns = [
     (response) => {
@@ -178,7 +178,7 @@ test('a connection on which nothing is heard is given up', async () => {
   expect(await seen).toEqual([1, 2])
 })
 
-test('it can be called off, and closes its connection when nobody wants more', async () => {
+test('an abort or a break closes the connection', async () => {
   const closed = Promise.withResolvers<void>()
   turns = [
     (response) => {

@@ -44,14 +44,14 @@ function open(onTrouble?: (error: unknown) => void): AutoOutbox<string> {
   return outbox
 }
 
-test('it sends what is put, at once', async () => {
+test('an item is sent right after put', async () => {
   const outbox = open()
   await outbox.put('a')
   await world.pass(0)
   expect(arrived).toEqual(['a'])
 })
 
-test('put while offline, the page closed and opened again: it sends when the network is back, in order', async () => {
+test('items of a closed page are sent in order when the network is back', async () => {
   network.set(false)
   const outbox = open()
   for (const body of ['a', 'b', 'c']) await outbox.put(body)
@@ -64,7 +64,7 @@ test('put while offline, the page closed and opened again: it sends when the net
   expect(arrived).toEqual(['a', 'b', 'c'])
 })
 
-test('it sends what it finds when it is opened', async () => {
+test('stored items are sent when the outbox is opened', async () => {
   network.set(false)
   await open().put('a')
   network.isOnline = true
@@ -73,7 +73,7 @@ test('it sends what it finds when it is opened', async () => {
   expect(arrived).toEqual(['a'])
 })
 
-test('while nobody answers it tries again, less and less often, for ever', async () => {
+test('without an answer it retries forever, with growing pauses', async () => {
   trouble = new NoAnswer('reset')
   const outbox = open()
   await world.pass(0)
@@ -92,7 +92,7 @@ test('while nobody answers it tries again, less and less often, for ever', async
   expect(disk.items.size).toBe(0)
 })
 
-test('an error answer is tried again when it is due, and given up after the third', async () => {
+test('an error answer is retried when due, and fails after the third attempt', async () => {
   trouble = answered(503)
   const outbox = open()
   await outbox.put('a')
@@ -113,7 +113,7 @@ test('an error answer is tried again when it is due, and given up after the thir
   expect(await outbox.list()).toEqual([])
 })
 
-test('when the clock was set back, an attempt is not put off until it has caught up', async () => {
+test('after the clock was set back, an attempt is not delayed until it catches up', async () => {
   trouble = answered(503)
   await open().put('a')
   await world.pass(0)
@@ -124,7 +124,7 @@ test('when the clock was set back, an attempt is not put off until it has caught
   expect(world.pendingMs[0]).toBeLessThanOrEqual(3_600_000)
 })
 
-test('a store that does not work is told, and tried again', async () => {
+test('a broken store is reported and tried again', async () => {
   const told: unknown[] = []
   const outbox = open((error) => told.push(error))
   await outbox.put('a')

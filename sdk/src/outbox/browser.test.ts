@@ -25,9 +25,9 @@ let browser: Browser
 let server: Server
 let origin: string
 let context: BrowserContext
-/** What arrived, as key and body. */
+/** The arrived items, as key and body. */
 let arrived: string[]
-/** What becomes of the next ones that arrive. */
+/** The fates of the next items that arrive. */
 let answering: 'answer' | 'hang up' | 'wait'
 
 beforeAll(async () => {
@@ -81,7 +81,7 @@ const list = (page: Page): Promise<string[]> =>
   )
 const told = (page: Page): Promise<string[]> => page.evaluate('told')
 
-test('offline, three are put, the tab is closed and opened again: when the network is back each arrives once', async () => {
+test('items of a closed offline tab arrive once when the network is back', async () => {
   const before = await openTab()
   await context.setOffline(true)
   await put(before, 'a', 'b', 'c')
@@ -97,7 +97,7 @@ test('offline, three are put, the tab is closed and opened again: when the netwo
   expect((await told(after)).filter((line) => line.endsWith('sent'))).toEqual(['a sent', 'b sent', 'c sent'])
 })
 
-test('of two tabs one sends, each item once, and both hear of it; when it is closed, the other one goes on', async () => {
+test('one of two tabs sends, both are notified, and the other takes over', async () => {
   const [one, other] = [await openTab(), await openTab()]
   await context.setOffline(true)
   for (const [page, name] of [
@@ -125,7 +125,7 @@ test('of two tabs one sends, each item once, and both hear of it; when it is clo
   expect(arrived.slice(all.length)).toEqual(['k-cut cut', 'k-cut cut'])
 })
 
-test('where there is no room, or no IndexedDB, or a newer one, it says so', async () => {
+test('a full, missing or newer IndexedDB is reported', async () => {
   const page = await openTab()
   const session = await context.newCDPSession(page)
   await session.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: 100_000 })
@@ -149,7 +149,7 @@ test('where there is no room, or no IndexedDB, or a newer one, it says so', asyn
   expect(await bare.evaluate('opened')).toMatch(/^OutboxUnavailable: .*private window.*no IndexedDB$/)
 })
 
-test('a row that is no item is set aside; the others are sent', async () => {
+test('an invalid row is moved aside; the others are sent', async () => {
   const page = await openTab()
   await context.setOffline(true)
   await put(page, 'a')

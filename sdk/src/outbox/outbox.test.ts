@@ -9,7 +9,7 @@ beforeEach(() => {
 })
 
 describe('delivery', () => {
-  test('in the order of putting, each under its own key, and then they are gone', async () => {
+  test('is in the order of put, each item with its own key, and removes the items', async () => {
     const outbox = await scene.withItems('a', 'b', 'c')
     expect(brief(await outbox.list())).toEqual(['a queued 0', 'b queued 0', 'c queued 0'])
     expect(scene.arrived).toEqual([])
@@ -23,7 +23,7 @@ describe('delivery', () => {
     expect(await outbox.list()).toEqual([])
   })
 
-  test('what is put during a flush goes along with it', async () => {
+  test('includes items that are put during the flush', async () => {
     const outbox: Outbox<string, { taken: string }> = scene.open({
       send: async (delivery, signal) => {
         if (delivery.body === 'a') await outbox.put('later', { key: 'later' })
@@ -35,7 +35,7 @@ describe('delivery', () => {
     expect(scene.arrived).toEqual(['a a', 'later later'])
   })
 
-  test('without a key it gets one of its own, the same at each attempt', async () => {
+  test('generates a key that all attempts share', async () => {
     const outbox = scene.open()
     const [a, b] = [await outbox.put('x'), await outbox.put('x')]
     expect(a.key).toMatch(/^outbox-[0-9a-f-]{36}$/)
@@ -46,7 +46,7 @@ describe('delivery', () => {
     expect(scene.arrived).toEqual([`${a.key} x`, `${b.key} x`, `${a.key} x`, `${b.key} x`])
   })
 
-  test('a second put of a key is the first one; with another body it is refused', async () => {
+  test('a second put with a key returns the first item, or refuses another body', async () => {
     const outbox = await scene.withItems('a')
     const [kept] = await outbox.list()
     expect((await outbox.put('a', { key: 'a' })).id).toBe(kept?.id)
@@ -54,7 +54,7 @@ describe('delivery', () => {
     expect(brief(await outbox.list())).toEqual(['a queued 0'])
   })
 
-  test('what the caller does to the object afterwards changes nothing', async () => {
+  test('later changes to the object have no effect', async () => {
     const sent: unknown[] = []
     const outbox = scene.openAny<{ list: number[] }, unknown>({ send: async ({ body }) => sent.push(body) })
     const body = { list: [1] }
@@ -70,7 +70,7 @@ describe('delivery', () => {
     ['a\nb', /^key must be/],
     ['ключ', /^key must be/],
     ['k'.repeat(257), /^key must be/],
-  ])('the key %j is refused, and nothing is kept', async (key, message) => {
+  ])('the key %j is refused, and nothing is stored', async (key, message) => {
     await expect(scene.open().put('a', { key })).rejects.toThrow(message)
     expect(scene.disk.items.size).toBe(0)
   })
@@ -79,13 +79,13 @@ describe('delivery', () => {
     ['undefined', undefined, /^body must be JSON, not undefined/],
     ['a function', () => 1, /^body must be JSON, not function/],
     ['a BigInt', { n: 1n }, /^body must be JSON: .*BigInt/],
-  ])('a body that is %s is refused, and nothing is kept', async (_, body, message) => {
+  ])('a body that is %s is refused, and nothing is stored', async (_, body, message) => {
     await expect(scene.openAny({ send: async () => {} }).put(body)).rejects.toThrow(message)
     expect(scene.disk.items.size).toBe(0)
   })
 })
 
-describe('what a page is told', () => {
+describe('notifications', () => {
   function listen(outbox: Outbox<string, { taken: string }>): string[] {
     const told: string[] = []
     outbox.onChange(({ item, dropped }: OutboxChange<string>) => {
@@ -94,7 +94,7 @@ describe('what a page is told', () => {
     return told
   }
 
-  test('each change of each item', async () => {
+  test('report each change of each item', async () => {
     const outbox = scene.open()
     const told = listen(outbox)
     const { id } = await outbox.put('a', { key: 'a' })
@@ -111,7 +111,7 @@ describe('what a page is told', () => {
     expect(told).toEqual(['b saving', 'b queued', 'b dropped'])
   })
 
-  test('while it is being written down or sent, it is listed as that', async () => {
+  test('an item is listed as saving while it is stored or sent', async () => {
     const gate = Promise.withResolvers<void>()
     const outbox = scene.open({ send: (delivery, signal) => gate.promise.then(() => scene.send(delivery, signal)) })
     const putting = outbox.put('a')
@@ -124,7 +124,7 @@ describe('what a page is told', () => {
     expect(await outbox.list()).toEqual([])
   })
 
-  test('a put that could not be kept is taken back', async () => {
+  test('a put that could not be stored is reported as dropped', async () => {
     const outbox = scene.open()
     const told = listen(outbox)
     scene.disk.onWrite = () => {
@@ -135,7 +135,7 @@ describe('what a page is told', () => {
     expect(await outbox.list()).toEqual([])
   })
 
-  test('a fault of the page stops nothing, and is seen', async () => {
+  test('an error of a listener is uncaught, and the item is still sent', async () => {
     const outbox = scene.open()
     outbox.onChange(() => {
       throw new Error('fault of the page')
@@ -152,7 +152,7 @@ describe('what a page is told', () => {
     expect(thrown[0]).toThrow('fault of the page')
   })
 
-  test('one that a person drops while it fails does not come back', async () => {
+  test('an item that is dropped while it fails does not return', async () => {
     const outbox: Outbox<string, { taken: string }> = scene.open({
       send: async () => {
         const [item] = scene.disk.items.values()
@@ -167,7 +167,7 @@ describe('what a page is told', () => {
     expect(await outbox.list()).toEqual([])
   })
 
-  test('other tabs hear of it, without the answer', async () => {
+  test('other tabs are notified, without the answer', async () => {
     const callbacks = new Set<(change: unknown) => void>()
     const tabs = {
       tell: (change: unknown) => callbacks.forEach((callback) => void callback(structuredClone(change))),
@@ -190,7 +190,7 @@ describe('what a page is told', () => {
 })
 
 describe('closing', () => {
-  test('cuts off what is being sent; it counts for nothing and is sent again under its key', async () => {
+  test('aborts the item being sent; it does not count, and is sent again with its key', async () => {
     const outbox = scene.open({
       send: ({ key }, signal) => {
         scene.arrived.push(key)
@@ -230,7 +230,7 @@ describe('a crash at any write', () => {
     await outbox.flush()
   }
 
-  test('loses nothing that was acknowledged, and makes nothing twice', async () => {
+  test('loses no acknowledged item, and delivers none twice', async () => {
     await life(new Set(), new Set())
     const writes = scene.disk.writes
     expect(writes).toBe(7)

@@ -8,7 +8,7 @@ beforeEach(() => {
 })
 
 describe('attempts', () => {
-  test('being offline is none, however often and for however long', async () => {
+  test('being offline does not count as an attempt', async () => {
     const outbox = await scene.withItems('a', 'b')
     scene.network.set(false)
     for (let i = 0; i < 5; i++) await outbox.flush()
@@ -39,7 +39,7 @@ describe('attempts', () => {
     expect(await outbox.list()).toEqual([])
   })
 
-  test('a browser that finds out in the middle that it is offline does not try the rest', async () => {
+  test('a browser that goes offline during a flush does not try the rest', async () => {
     const outbox = scene.open({
       send: async (delivery) => {
         scene.arrived.push(delivery.key)
@@ -54,7 +54,7 @@ describe('attempts', () => {
     expect(brief(await outbox.list())).toEqual(['a queued 0', 'b queued 0'])
   })
 
-  test('error answers are counted, and after the third it is given up and listed', async () => {
+  test('error answers count, and after the third the item is failed', async () => {
     const outbox = await scene.withItems('a')
     scene.troubles.set('a', answered(503))
     for (let i = 0; i < 5; i++) await outbox.flush()
@@ -62,7 +62,7 @@ describe('attempts', () => {
     expect(await outbox.list()).toMatchObject([{ body: 'a', status: 'failed', attempts: 3, error: 'answered 503' }])
   })
 
-  test.each([1, 5])('or after %i', async (attemptsMax) => {
+  test.each([1, 5])('the item fails after %i attempts', async (attemptsMax) => {
     const outbox = scene.open({ attemptsMax })
     await outbox.put('a')
     scene.troubles.set('a', answered(500))
@@ -74,7 +74,7 @@ describe('attempts', () => {
     expect(() => scene.open({ attemptsMax })).toThrow('attemptsMax must be a whole number from 1, not')
   })
 
-  test('what the client would not send again is given up at once', async () => {
+  test('an error that the client does not retry fails the item at once', async () => {
     const outbox = await scene.withItems('bad', 'quota', 'good')
     scene.troubles.set('bad', answered(400)).set('quota', answered(409, { code: 'QUOTA_EXCEEDED' }))
     await outbox.flush()
@@ -85,14 +85,14 @@ describe('attempts', () => {
   test.each([
     new TypeError("Cannot read properties of undefined (reading 'id')"),
     new TypeError('Failed to parse URL from nowhere', { cause: new Error('Invalid URL') }),
-  ])('a mistake in send is not taken for a network that is away: %s', async (mistake) => {
+  ])('a mistake in send is not treated as an outage: %s', async (mistake) => {
     const outbox = await scene.withItems('a')
     scene.troubles.set('a', mistake)
     await outbox.flush()
     expect(await outbox.list()).toMatchObject([{ status: 'failed', attempts: 1, error: mistake.message }])
   })
 
-  test('retried by a person, it has as many attempts as a new one, in its old place', async () => {
+  test('retry() gives an item new attempts in its old order', async () => {
     const outbox = await scene.withItems('a', 'b')
     scene.troubles.set('a', answered(400)).set('b', answered(503))
     await outbox.flush()
@@ -106,7 +106,7 @@ describe('attempts', () => {
     expect(scene.arrived).toEqual(['a a', 'b b'])
   })
 
-  test('dropped, it is gone', async () => {
+  test('drop() removes the item', async () => {
     const outbox = await scene.withItems('a', 'b')
     const [a] = await outbox.list()
     await outbox.drop(a?.id ?? '')
@@ -117,7 +117,7 @@ describe('attempts', () => {
     }
   })
 
-  test('by itself it is tried again later, as late as the answer asks for, and the clock may be set back', async () => {
+  test('the next attempt waits for Retry-After, and survives a clock that is set back', async () => {
     const outbox = await scene.withItems('a', 'b')
     scene.troubles.set('a', answered(503)).set('b', answered(429, { retryAfterMs: 120_000 }))
     await outbox.flush({ onlyDue: true })
@@ -136,12 +136,12 @@ describe('attempts', () => {
   })
 })
 
-describe('an item that fails does not stop the others', () => {
+describe('a failing item does not block the others', () => {
   test.each([
     ['is refused', answered(400)],
     ['meets an error of the server', answered(500)],
     ['is a fault of the program', new Error('bug')],
-  ])('one that %s', async (_, error) => {
+  ])('an item that %s', async (_, error) => {
     const outbox = await scene.withItems('a', 'poison', 'b')
     scene.troubles.set('poison', error)
     for (let i = 0; i < 4; i++) await outbox.flush()
@@ -149,7 +149,7 @@ describe('an item that fails does not stop the others', () => {
     expect(await outbox.list()).toMatchObject([{ body: 'poison', status: 'failed' }])
   })
 
-  test('one that gets no answer where others get theirs is given up as well', async () => {
+  test('an item without an answer fails if others are answered', async () => {
     const outbox = await scene.withItems('poison', 'a')
     scene.troubles.set('poison', new NoAnswer('reset'))
     await outbox.flush()
@@ -162,7 +162,7 @@ describe('an item that fails does not stop the others', () => {
     expect(scene.arrived.filter((line) => !line.startsWith('poison'))).toEqual(['a a', 'b b', 'c c', 'd d'])
   })
 
-  test('at once, where the server itself can be asked', async () => {
+  test('it fails at once if the network can ask the server', async () => {
     scene.network.asks = true
     const outbox = await scene.withItems('poison', 'worse', 'a')
     scene.troubles.set('poison', new NoAnswer('reset')).set('worse', new NoAnswer('reset'))
@@ -171,7 +171,7 @@ describe('an item that fails does not stop the others', () => {
     expect(brief(await outbox.list())).toEqual(['poison queued 1', 'worse queued 1'])
   })
 
-  test('however many there are', async () => {
+  test('this holds for several such items', async () => {
     const poisons = ['p1', 'p2', 'p3']
     const outbox = await scene.withItems(...poisons, 'a', 'b')
     for (const poison of poisons) scene.troubles.set(poison, new NoAnswer('reset'))
@@ -180,7 +180,7 @@ describe('an item that fails does not stop the others', () => {
     expect(await outbox.list()).toHaveLength(3)
   })
 
-  test('but nothing is held against those that were tried while the scene.network went and came', async () => {
+  test('tries during a flapping network do not count', async () => {
     const outbox = await scene.withItems('a', 'b', 'c', 'd')
     scene.troubles.set('b', new NoAnswer('reset'))
     await outbox.flush()
@@ -201,7 +201,7 @@ describe('an item that fails does not stop the others', () => {
     expect(await outbox.list()).toEqual([])
   })
 
-  test('an error answer that `send` did not look at is no delivery', async () => {
+  test('an error answer that `send` returns is not a delivery', async () => {
     const outbox = scene.openAny({
       send: async ({ body }) =>
         Response.json(
@@ -220,7 +220,7 @@ describe('an item that fails does not stop the others', () => {
 })
 
 describe('a send that never ends', () => {
-  test('is given up after two minutes, also when it does not look at its signal: others have their turn', async () => {
+  test('is aborted after two minutes, even if it ignores its signal', async () => {
     const outbox = scene.open({
       send: async (delivery, signal) => (delivery.body === 'a' ? new Promise(() => {}) : scene.send(delivery, signal)),
     })

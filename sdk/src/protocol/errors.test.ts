@@ -27,7 +27,7 @@ test('docs/errors.md lists every error of the table, and nothing else', () => {
   expect(found, `The table of errors has changed. Its page is written anew by: ${UPDATE}`).toBe(table())
 })
 
-test.each(codes)('%s has a status of its class, and a sentence', (code) => {
+test.each(codes)('%s has a valid status and a sentence', (code) => {
   const { status, retryable, sentence } = ERRORS[code]
   expect(code).toMatch(/^[A-Z]+(_[A-Z]+)*$/)
   expect(status).toBeGreaterThanOrEqual(400)
@@ -36,12 +36,12 @@ test.each(codes)('%s has a status of its class, and a sentence', (code) => {
   if (status >= 500 || status === 429) expect(retryable).toBe(true)
 })
 
-test('of the conflicts only those may be sent again that pass by themselves', () => {
+test('only temporary conflicts are retryable', () => {
   const passing = codes.filter((code) => ERRORS[code].status === 409 && ERRORS[code].retryable)
   expect(passing).toEqual(['IDEMPOTENCY_IN_PROGRESS', 'NOT_DUE', 'RESULT_NOT_READY', 'ARTIFACT_NOT_READY'])
 })
 
-test('an error speaks its sentence unless it is given better words', () => {
+test('the message of an error is its sentence by default', () => {
   const plain = new IchidoError('NOT_FOUND')
   expect([plain.message, plain.status, plain.retryable, plain.details]).toEqual([
     ERRORS.NOT_FOUND.sentence,
@@ -63,7 +63,7 @@ test.each([
   ['ENOENT', 'ENOENT: no such file', 'ENOENT: no such file'],
   ['E', 'ENOENT: no such file', 'E: ENOENT: no such file'],
   ['NO_SUCH_IMAGE', 'NO_SUCH_IMAGE', 'NO_SUCH_IMAGE'],
-])('%s says %j', (code, message, text) => {
+])('the text of %s with the message %j', (code, message, text) => {
   expect(errorText({ code, message })).toBe(text)
 })
 
@@ -82,7 +82,7 @@ test.each<[JobState, ReturnType<typeof error> | null, string | null, string]>([
   ['FAILED', error('FAILED', 'No disk'), 'No disk', 'ended FAILED: No disk'],
   ['FAILED', error('DEMO', 'It always fails'), 'DEMO: It always fails', 'ended FAILED: DEMO: It always fails'],
   ['TIMED_OUT', error('WORKER_LOST', 'Gone'), 'WORKER_LOST: Gone', 'ended TIMED_OUT: WORKER_LOST: Gone'],
-])('%s with %j says nothing twice', (state, given, reason, end) => {
+])('%s with %j repeats nothing', (state, given, reason, end) => {
   expect(reasonText(state, given)).toBe(reason)
   expect(endText(state, given)).toBe(end)
 })

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { ECO2_STAGES, nextSeq, OPEN_STAGES, stageRange, UNDECLARED_STAGE } from './seq.ts'
 
 describe('stage ranges', () => {
-  test('eco2 is the table of the seed', () => {
+  test('eco2 has the ranges of the specification', () => {
     expect(Object.entries(ECO2_STAGES).map(([stage, { from, to }]) => [stage, from, to])).toEqual([
       ['vision', 10, 19],
       ['rule', 20, 29],
@@ -13,7 +13,7 @@ describe('stage ranges', () => {
     ])
   })
 
-  test('no two ranges meet, nor the one of undeclared stages', () => {
+  test('no ranges overlap, not even that of undeclared stages', () => {
     const taken = [UNDECLARED_STAGE, ...Object.values(ECO2_STAGES)].flatMap(({ from, to }) =>
       Array.from({ length: to - from + 1 }, (_, i) => from + i),
     )
@@ -30,13 +30,13 @@ describe('stage ranges', () => {
   )
 })
 
-test('a job that declares none has an open stage, and others may use 0 to 9', () => {
+test('a job without stages has an open stage; undeclared stages have 0 to 9', () => {
   expect(nextSeq(OPEN_STAGES, 'progress', 999_999)).toBe(999_999)
   expect(nextSeq(OPEN_STAGES, 'progress', 1_000_000)).toBeNull()
   expect(nextSeq(OPEN_STAGES, 'vision', 10)).toBeNull()
 })
 
-test('nextSeq is the base plus the number inside the stage, or null outside of it', () => {
+test('nextSeq adds the number to the base, or is null outside the range', () => {
   expect(nextSeq(ECO2_STAGES, 'vision')).toBe(10)
   fc.assert(
     fc.property(fc.constantFrom(...Object.keys(ECO2_STAGES), 'other'), fc.double(), (stage, sub) => {

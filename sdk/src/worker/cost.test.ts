@@ -13,7 +13,7 @@ function loop(handler: Handler<unknown, unknown>): HandlerLoop<unknown, unknown>
   return new HandlerLoop(defineKind('work'), handler, {}, { transport: plane, world: new FakeWorld(), onTrouble() {} })
 }
 
-test('what a handler says last that its run has cost goes along with its result, nothing else does', async () => {
+test('the last cost of a handler is reported with its result', async () => {
   plane.work.push(LEASE, LEASE)
   const amounts = [[50, 0.25], []]
   const running = loop(({ cost }) => {
@@ -25,7 +25,7 @@ test('what a handler says last that its run has cost goes along with its result,
   await running.close(0)
 })
 
-test('the least and the most that a run may cost are taken', async () => {
+test('the lowest and the highest cost are accepted', async () => {
   plane.work.push(LEASE, LEASE)
   const amounts = [0, 1_000_000_000]
   const running = loop(({ cost }) => cost(amounts.shift() ?? Number.NaN))
@@ -38,7 +38,7 @@ test('the least and the most that a run may cost are taken', async () => {
 })
 
 test.each([-0.01, Number.NaN, Number.POSITIVE_INFINITY, 1_000_000_000.5, '3'])(
-  'a cost of %s is refused at once, and what was said before it stays',
+  'a cost of %s is refused, and the cost before it stays',
   async (amount) => {
     plane.work.push(LEASE)
     const running = loop(({ cost }) => {

@@ -39,7 +39,7 @@ async function begin(lease: Partial<LeaseShape> = {}) {
   return { running, resolve, reject, signal: given.signal }
 }
 
-test('a lease is kept by a heartbeat every quarter of its time, until the report is in', async () => {
+test('a heartbeat every quarter of a lease keeps it until the report is accepted', async () => {
   const { resolve, running } = await begin()
   await world.pass(100_000)
   expect(plane.beats).toHaveLength(6)
@@ -52,7 +52,7 @@ test('a lease is kept by a heartbeat every quarter of its time, until the report
   expect(world.pendingMs).toEqual([])
 })
 
-test('a lease that is lost, or a wish to cancel, stops the run at the next heartbeat', async () => {
+test('a lost lease or a cancellation stops the run at the next heartbeat', async () => {
   const lost = await begin()
   plane.answerBeat = async () => ({ held: false, cancelRequested: false })
   await world.pass(20_000)
@@ -68,7 +68,7 @@ test('a lease that is lost, or a wish to cancel, stops the run at the next heart
   expect(plane.reports).toMatchObject([{ code: 'CANCELED', retryable: true }])
 })
 
-test('a run stops by itself before the control plane hands it on', async () => {
+test('a run stops by itself before its job is given to another worker', async () => {
   const { signal, reject } = await begin()
   plane.troubles.heartbeat.push(...Array.from({ length: 99 }, unavailable))
   await world.pass(TOLD_MS - 1)
@@ -80,7 +80,7 @@ test('a run stops by itself before the control plane hands it on', async () => {
   expect(plane.reports).toMatchObject([{ code: 'CONTINUATION_LOST', retryable: true }])
 })
 
-test('a handler that does not heed its signal does not keep its run by heartbeats, and is named', async () => {
+test('a handler that ignores its signal gets no heartbeats, and is named', async () => {
   const { signal } = await begin({ timeout_seconds: 5 })
   await world.pass(5_000)
   expect(signal.reason).toMatchObject({ code: 'TIMEOUT' })
@@ -91,7 +91,7 @@ test('a handler that does not heed its signal does not keep its run by heartbeat
   expect(troubles).toMatchObject([{ message: expect.stringContaining('ignored its signal') }])
 })
 
-test('an answer that wishes for a cancellation gives the run no more time', async () => {
+test('an answer with a cancellation gives the run no more time', async () => {
   const { signal } = await begin()
   plane.answerBeat = async () => ({ held: true, cancelRequested: true })
   await world.pass(0.8 * 100_000)
@@ -99,7 +99,7 @@ test('an answer that wishes for a cancellation gives the run no more time', asyn
   expect(troubles).toHaveLength(1)
 })
 
-test('many leases are kept by one call', async () => {
+test('one call keeps many leases', async () => {
   plane.work.push(...Array.from({ length: 50 }, (_, i) => ({ ...LEASE, lease_id: `lease ${i}` })))
   const running = loop(() => new Promise(() => {}), { concurrency: 50 })
   await world.pass(60_000)
@@ -107,7 +107,7 @@ test('many leases are kept by one call', async () => {
   void running.close(0)
 })
 
-test('the time alone counts from when the last confirmed heartbeat was sent, not from its answer', async () => {
+test('the deadline counts from when the last confirmed heartbeat was sent', async () => {
   const { signal } = await begin()
   plane.answerBeat = () => new Promise((resolve) => world.after(50_000, () => resolve(HELD)))
   await world.pass(20_000)
@@ -118,7 +118,7 @@ test('the time alone counts from when the last confirmed heartbeat was sent, not
   expect(signal.aborted).toBe(true)
 })
 
-test('a report is tried again while the control plane is out of reach, and the lease is kept meanwhile', async () => {
+test('a report is retried in an outage, and the lease is kept meanwhile', async () => {
   const { resolve } = await begin()
   plane.troubles.report.push(...Array.from({ length: 8 }, unavailable))
   resolve('done')
@@ -130,7 +130,7 @@ test('a report is tried again while the control plane is out of reach, and the l
   expect(troubles).toHaveLength(8)
 })
 
-test('a report is given up when nobody can be waiting for it any more', async () => {
+test('a report is given up when it can no longer be accepted', async () => {
   const { resolve } = await begin()
   plane.troubles.report.push(...Array.from({ length: 999 }, unavailable))
   plane.troubles.heartbeat.push(...Array.from({ length: 999 }, unavailable))
@@ -141,7 +141,7 @@ test('a report is given up when nobody can be waiting for it any more', async ()
   expect(plane.polls.at(-1)).toMatchObject({ waitMs: 20_000 })
 })
 
-test('a result that is refused is what the run fails with', async () => {
+test('a refused result fails the run with the refusal', async () => {
   const { resolve } = await begin()
   plane.refusals.push(new IchidoError('PAYLOAD_TOO_LARGE', 'The result is too large'))
   resolve('x')
@@ -151,7 +151,7 @@ test('a result that is refused is what the run fails with', async () => {
   ])
 })
 
-test('a result that did not arrive in time is sent again, and is no failure', async () => {
+test('a result whose call timed out is sent again', async () => {
   const { resolve } = await begin()
   plane.troubles.report.push(new IchidoError('REQUEST_TIMEOUT'))
   resolve('x')
@@ -160,7 +160,7 @@ test('a result that did not arrive in time is sent again, and is no failure', as
   expect(plane.reports).toMatchObject([{ result: 'x' }])
 })
 
-test('time that is up stops the run and is a failure, also when the handler still returns something', async () => {
+test('a run over its time limit fails, even if the handler returns a value', async () => {
   const { signal, resolve } = await begin({ timeout_seconds: 1.5 })
   await world.pass(1_499)
   expect(signal.aborted).toBe(false)
@@ -187,14 +187,14 @@ test.each<[string, unknown, object]>([
   ['an object without JSON', { n: 1n }, { code: 'ERROR', message: '[object Object]' }],
   ['NUL and half a character', new Error('a\0b\ud83d'), { message: 'ab\ufffd' }],
   ['a very long text', new Error('x'.repeat(99_999)), { message: 'x'.repeat(10_000) }],
-])('%s that a handler throws is reported', async (_, thrown, report) => {
+])('the thrown %s is reported', async (_, thrown, report) => {
   const { reject } = await begin()
   reject(thrown)
   await settled()
   expect(plane.reports).toMatchObject([report])
 })
 
-test('what led to an error is told in its traceback', async () => {
+test('the traceback contains the causes of an error', async () => {
   const root = Object.assign(new Error('no such host'), { cause: 'the cable' })
   const { reject } = await begin()
   reject(new Error('cannot save', { cause: new TypeError('cannot send', { cause: root }) }))
@@ -212,7 +212,7 @@ test('what led to an error is told in its traceback', async () => {
   expect(traceback.match(/worker\.test\.ts/g)?.length).toBeGreaterThanOrEqual(3)
 })
 
-test('an error that is its own cause is reported, too', async () => {
+test('an error that is its own cause is reported', async () => {
   const error = new Error('round and round')
   error.cause = error
   const { reject } = await begin()
@@ -221,7 +221,7 @@ test('an error that is its own cause is reported, too', async () => {
   expect(plane.reports).toMatchObject([{ message: 'round and round', traceback: expect.any(String) }])
 })
 
-test('what is thrown because the worker stops costs no retry; Fatal stays Fatal', async () => {
+test('an error because of a stop costs no retry; Fatal stays Fatal', async () => {
   const stopped = await begin()
   const closing = stopped.running.close(0)
   await world.pass(0)
@@ -235,7 +235,7 @@ test('what is thrown because the worker stops costs no retry; Fatal stays Fatal'
   expect(plane.reports).toMatchObject(['released', { code: 'BROKEN', retryable: false }])
 })
 
-test('closing leaves a handler behind that goes on for 10 s after it was told to stop, and names it', async () => {
+test('close leaves and names a handler that continues 10 s after its stop', async () => {
   plane.work.push({ ...LEASE, timeout_seconds: 3600 }, { ...LEASE, lease_id: 'other', job_id: 'another job' })
   const { promise, reject } = Promise.withResolvers<unknown>()
   const signals: AbortSignal[] = []
@@ -272,7 +272,7 @@ test('closing leaves a handler behind that goes on for 10 s after it was told to
   expect(troubles).toHaveLength(1)
 })
 
-test('closing waits for a report that is not heard yet, however long ago its handler was told to stop', async () => {
+test('close waits for an undelivered report', async () => {
   const { running, reject, signal } = await begin()
   plane.troubles.release.push(...Array.from({ length: 5 }, unavailable))
   const closing = running.close(0)
@@ -284,7 +284,7 @@ test('closing waits for a report that is not heard yet, however long ago its han
   expect(running.leftBehind).toEqual([])
 })
 
-test('closing gives up reports that nobody hears 10 s after handlers were told to stop, and names their jobs', async () => {
+test('close gives up undelivered reports after 10 s, and names their jobs', async () => {
   const { running, reject, signal } = await begin({ lease_ttl_seconds: 3600, continuation_seconds: 3600 })
   const away = async () => {
     throw unavailable()
@@ -309,7 +309,7 @@ test('closing gives up reports that nobody hears 10 s after handlers were told t
   expect(running.leftBehind).toEqual([])
 })
 
-test.each(['release', 'lease'])('closing ends also when nobody answers a %s', async (verb) => {
+test.each(['release', 'lease'])('close ends without an answer to a %s', async (verb) => {
   const { running, reject, signal } = await begin()
   Object.assign(plane, { [verb]: () => new Promise(() => {}) })
   const closing = running.close(0)
@@ -320,7 +320,7 @@ test.each(['release', 'lease'])('closing ends also when nobody answers a %s', as
   expect(world.pendingMs).toEqual([])
 })
 
-test('a poll that failed is asked again under its name', async () => {
+test('a failed poll is repeated with its id', async () => {
   plane.troubles.lease.push(unavailable(), unavailable())
   const running = loop(() => 'done')
   await world.pass(3_000)
@@ -334,7 +334,7 @@ test('a poll that failed is asked again under its name', async () => {
   expect(plane.reports).toEqual(['released'])
 })
 
-test('after an answered poll the next one has a name of its own', async () => {
+test('after an answered poll the next one has a new id', async () => {
   plane.work.push(LEASE, LEASE)
   const running = loop(() => 'done')
   await settled()
@@ -345,7 +345,7 @@ test('after an answered poll the next one has a name of its own', async () => {
   expect(new Set(plane.polls.map(({ startId }) => startId)).size).toBe(1)
 })
 
-test('a run that comes after the time to drain was over is given back', async () => {
+test('a run that arrives after the drain time is released', async () => {
   let leased: ((leases: LeaseShape[]) => void) | undefined
   plane.lease = () => new Promise((resolve) => (leased = resolve))
   const seen: boolean[] = []
@@ -359,7 +359,7 @@ test('a run that comes after the time to drain was over is given back', async ()
   expect(plane.reports).toEqual(['released'])
 })
 
-test('a run is begun only while there is room', async () => {
+test('a run starts only while there is room', async () => {
   plane.work.push(...Array.from({ length: 7 }, (_, i) => ({ ...LEASE, lease_id: `lease ${i}` })))
   let now = 0
   let most = 0

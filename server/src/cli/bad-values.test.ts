@@ -47,7 +47,7 @@ const GOOD: Readonly<Record<string, string>> = {
   '--scheme': 'github',
 }
 
-/** What cannot be meant. A flag with a parser or choices refuses `!`, unless something else stands here. */
+/** Bad values. A flag with a parser or choices refuses `!`, unless another value stands here. */
 const BAD: Readonly<Record<string, string>> = {
   kind: NO_NAME,
   queue: NO_NAME,
@@ -130,7 +130,7 @@ test('every flag and argument has a bad value here, or takes any text', () => {
   expect(cases.length).toBeGreaterThan(100)
 })
 
-describe('a bad value is a usage error, told in a sentence', () => {
+describe('a bad value is a usage error in one sentence', () => {
   test.each(cases.filter(({ free }) => !free))('$name', async ({ leaf, what, bad }) => {
     const { code, stdout, stderr } = await ichido(lineOf(leaf, what, bad ?? ''), env)
     expect({ code, stdout, stderr }).toEqual({ code: 2, stdout: '', stderr: expect.stringContaining('error: ') })

@@ -12,21 +12,21 @@ test.each([
   expect(seconds(text)).toBe(expected)
 })
 
-test.each(['', 'soon', '-1s', '10 m', '1w', 's', '1e3'])('no time: %j', (text) => {
+test.each(['', 'soon', '-1s', '10 m', '1w', 's', '1e3'])('%j is not a time', (text) => {
   expect(() => seconds(text)).toThrow('It must be a time')
 })
 
-test.each(['', ' ', 'one', 'NaN', 'Infinity', '1,5'])('no number: %j', (text) => {
+test.each(['', ' ', 'one', 'NaN', 'Infinity', '1,5'])('%j is not a number', (text) => {
   expect(() => number(text)).toThrow('It must be a number')
   expect(() => wholeNumber(text)).toThrow('It must be a whole number')
 })
 
-test('numbers and limits', () => {
+test('numbers and limits are parsed', () => {
   expect([number('1.5'), wholeNumber('-3'), limit('5'), limit('none')]).toEqual([1.5, -3, 5, 'none'])
   expect(() => wholeNumber('1.5')).toThrow()
 })
 
-test('instants need their offset, and come out in UTC', () => {
+test('instants need an offset and are returned in UTC', () => {
   for (const text of ['2030-01-01T01:00:00+01:00', '2030-01-01T00:00Z', '2029-12-31 19:00:00.0-0500']) {
     expect(instantOf(text)).toBe('2030-01-01T00:00:00.000Z')
   }
@@ -34,14 +34,14 @@ test('instants need their offset, and come out in UTC', () => {
   for (const text of wrong) expect(() => instantOf(text)).toThrow('like 2026-11-15T22:00:00Z')
 })
 
-test('labels add up, and their values may hold anything', () => {
+test('labels add up, and their values may contain anything', () => {
   expect(label('b=2=3', label('a=1'))).toEqual({ a: '1', b: '2=3' })
   expect(label('empty=')).toEqual({ empty: '' })
   expect(() => label('=x')).toThrow('name=value')
   expect(() => label('x')).toThrow('name=value')
 })
 
-test('a payload that is no JSON, or a file that is not there, is told', () => {
+test('a payload that is not JSON, and a missing file, are reported', () => {
   expect(payload('[1,null]')).toEqual([1, null])
   expect(() => payload('{')).toThrow('It must be JSON')
   expect(() => payload('@/does/not/exist')).toThrow('The file cannot be read')

@@ -9,7 +9,7 @@ test.each<[Fate, number[]]>([
   for (const status of statuses) expect([status, fateOf(status)]).toEqual([status, fate])
 })
 
-test('objects become JSON; text and bytes stay what they are', () => {
+test('objects become JSON; text and bytes stay unchanged', () => {
   const form = (body: unknown, headers = {}) => {
     const encoded = encodeAnswer({ status: 200, headers, body })
     return [Buffer.from(encoded.body ?? []).toString(), Object.fromEntries(encoded.headers)['content-type']]
@@ -22,15 +22,15 @@ test('objects become JSON; text and bytes stay what they are', () => {
   expect(form('<p>', { 'Content-Type': 'text/html' })).toEqual(['<p>', 'text/html'])
 })
 
-test.each([0, 101, 600, 200.5, '200'])('%j is no status', (status) => {
+test.each([0, 101, 600, 200.5, '200'])('%j is not a valid status', (status) => {
   // @ts-expect-error one of them is no number
   expect(() => encodeAnswer({ status })).toThrow('status must be an integer from 200 to 599')
 })
 
-test('what JSON does not know is refused', () => {
+test('a body that is not JSON is refused', () => {
   expect(() => encodeAnswer({ status: 200, body: () => 1 })).toThrow('body must be JSON, text or bytes, not function')
 })
 
-test.each([{ 'no name': 'x' }, { 'x-order': 'a\nb' }])('%j are no headers', (headers) => {
+test.each([{ 'no name': 'x' }, { 'x-order': 'a\nb' }])('%j are not valid headers', (headers) => {
   expect(() => encodeAnswer({ status: 200, headers })).toThrow(TypeError)
 })

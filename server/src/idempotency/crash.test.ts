@@ -56,7 +56,7 @@ async function killed(database: string, where: string, key: string, note: string
   expect(await exit).toEqual([null, 'SIGKILL'])
 }
 
-/** The same 64 calls once more, to a process that lives: nobody gets past the hook, which looks what became of the first. */
+/** The same 64 calls again, to a living process: the hook checks the effect of the first before any of them runs. */
 async function survives<Tx, Returned>(shop: Shop<Tx, Returned>, database: string, where: string): Promise<void> {
   const { key, note } = fresh()
   await killed(database, where, key, note)

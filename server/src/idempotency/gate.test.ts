@@ -15,7 +15,7 @@ test.each<[string, Partial<Asked>]>([
   ['the spelling of a number', { body: Buffer.from('{"item":"tea","n":1.0}') }],
   ['a charset', { contentType: 'Application/JSON; charset=utf-8' }],
   ['that an earlier parser read it', { body: { parsed: { n: 1, item: 'tea' } } }],
-])('%s is no other request', (_, change) => {
+])('%s does not make another request', (_, change) => {
   expect(hashOf(asked(change))).toBe(first)
 })
 
@@ -27,25 +27,25 @@ test.each<[string, Partial<Asked>]>([
   ['another type', { contentType: 'text/plain' }],
   ['another value', { body: Buffer.from('{"item":"tea","n":2}') }],
   ['no body', { body: Buffer.alloc(0) }],
-  // What JSON.parse takes for the same is not: of two members of one name the first would vanish.
+  // JSON.parse drops the first of two members with one name, so this must not count as the same.
   ['a member twice', { body: Buffer.from('{"item":"tea","n":3,"n":1}') }],
   ['no JSON, whatever the type says', { body: Buffer.from('{"item":') }],
-])('%s is another request', (_, change) => {
+])('%s makes another request', (_, change) => {
   expect(hashOf(asked(change))).not.toBe(first)
 })
 
-test('bytes and text are compared as they are', () => {
+test('bytes and text are compared unchanged', () => {
   const text = (body: Asked['body']) => hashOf(asked({ contentType: 'text/plain', body }))
   expect(text({ parsed: 'a b' })).toBe(text(Buffer.from('a b')))
   expect(text({ parsed: Buffer.from('a b') })).toBe(text(Buffer.from('a b')))
   expect(text(Buffer.from('a  b'))).not.toBe(text(Buffer.from('a b')))
 })
 
-test('a parsed body that is no JSON value still has a hash', () => {
+test('a parsed body that is not JSON still has a hash', () => {
   expect(hashOf(asked({ body: { parsed: undefined } }))).toBe(hashOf(asked({ body: Buffer.alloc(0) })))
   expect(hashOf(asked({ body: { parsed: { half: '\ud800' } } }))).toMatch(/^[0-9a-f]{64}$/)
 })
 
-test.each(['a, b', '"a", "b"', 'a, a'])('%s is two keys', (header) => {
+test.each(['a, b', '"a", "b"', 'a, a'])('%s is refused as two keys', (header) => {
   expect(parseHeader(header)).toEqual({ ok: false, problem: 'must be sent once, not several times' })
 })

@@ -25,7 +25,12 @@ export { type SqliteKeys, sqliteKeys } from './stores/sqlite.ts'
 export interface Idempotency<Tx, Returned> {
   /** Wraps a handler that turns a Request into a Response. */
   fetch: ReturnType<typeof fetchAdapter<Tx, Returned>>
-  /** Wraps a handler that writes to `res`. It never rejects, and calls `next` only for the first request of a key. */
+  /**
+   * Wraps a handler that writes to `res`. It never rejects, and calls `next` only for the first request of a key.
+   *
+   * @example
+   * app.post('/orders', (req, res, next) => idempotency.node(req, res, { route: 'POST /orders', user: 'ann' }, next))
+   */
   node: ReturnType<typeof nodeAdapter<Tx, Returned>>['node']
   /** Returns the call of a request that `node` passed on. */
   callOf(req: IncomingMessage): Call<Tx, Returned>

@@ -20,7 +20,7 @@ const RENEWALS_PER_LEASE = 3
 const SETTLE_TRIES = 3
 const SETTLE_PAUSE_MS = 200
 
-/** What to send: the handler's own answer, the committed one, or, after a takeover, the stored one. */
+/** The answer to send: the handler's own, the committed one, or, after a takeover, the stored one. */
 export type Finished = { send: 'own' } | { send: 'other'; answer: StoredAnswer } | { send: 'look_again' }
 
 /** The exclusive right to run the request of a key, from the claim to its answer. */

@@ -15,7 +15,7 @@ const ANSWER = { status: 201, headers: [], body: Buffer.from('made') }
 type State = 'absent' | 'held' | 'lapsed' | 'in_doubt' | 'answered' | 'expired'
 const STATES: State[] = ['absent', 'held', 'lapsed', 'in_doubt', 'answered', 'expired']
 
-/** Who may write what: all else changes nothing. `other` saw the record, but is not its holder. */
+/** The allowed writes; all others change nothing. `other` has read the record, but is not its holder. */
 const ALLOWED: Record<string, { by: 'holder' | 'other'; from: State[]; to: State }> = {
   claim: { by: 'other', from: ['absent'], to: 'held' },
   reclaim: { by: 'other', from: ['expired'], to: 'held' },
@@ -61,7 +61,7 @@ function guards<Tx, Returned>(open: () => Shop<Tx, Returned>): void {
     return { state, by: record.holder }
   }
 
-  test.each(Object.entries(ALLOWED))('%s changes what it may, and nothing else', async (verb, { by, from, to }) => {
+  test.each(Object.entries(ALLOWED))('%s changes only what it may', async (verb, { by, from, to }) => {
     for (const state of STATES) {
       for (const who of ['holder', 'other'] as const) {
         const first = await given(state)
@@ -77,7 +77,7 @@ function guards<Tx, Returned>(open: () => Shop<Tx, Returned>): void {
     }
   })
 
-  test('one that saw another holder comes too late', async () => {
+  test('a takeover fails if the holder has changed', async () => {
     for (const [verb, state] of [
       ['reclaim', 'expired'],
       ['takeOver', 'lapsed'],
@@ -104,13 +104,13 @@ function guards<Tx, Returned>(open: () => Shop<Tx, Returned>): void {
     }
   })
 
-  test('names of any script, as long as they may be, fit', async () => {
+  test('the longest names of any script fit', async () => {
     const long = { user: '漢'.repeat(256), route: '字'.repeat(256), key: 'k'.repeat(256), holder: 'first' }
     expect(await open().keys.claim(claimOf(long))).toBe(true)
     expect(await open().keys.find(long)).toMatchObject({ state: 'held' })
   })
 
-  test('an answer comes back as it was', async () => {
+  test('an answer is read unchanged', async () => {
     const first = await given('held')
     const answer = { status: 404, headers: [['location', '/é'] as [string, string]], body: Buffer.from([0, 255, 128]) }
     await open().keys.answer(first, answer, TTL_MS)
@@ -142,7 +142,7 @@ describe('PostgreSQL', () => {
   })
   guards(() => shop)
 
-  test('what has expired is found by its index, and one key by its own', async () => {
+  test('expired records and single keys are found by an index', async () => {
     const client = await pool.connect()
     try {
       await client.query('BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan')
@@ -174,7 +174,7 @@ describe('PostgreSQL', () => {
     },
   )
 
-  test('a section whose connection breaks, or whose statement fails, is over and done with', async () => {
+  test('a section with a broken connection or a failed statement is rolled back', async () => {
     for (const sql of ['SELECT pg_terminate_backend(pg_backend_pid())', 'SELECT 1 / 0']) {
       const { note } = fresh()
       const holder = { user: 'ann', route: 'r', key: note, holder: 'first' }

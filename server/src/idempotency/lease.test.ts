@@ -34,7 +34,7 @@ function working() {
   return { handler, end: wake.resolve }
 }
 
-test('a holder that lives keeps its key, however long it works; a second caller waits its time and is told to come back', async () => {
+test('a living holder keeps its key; a second caller waits and gets 409', async () => {
   const { key } = fresh()
   const { handler, end } = working()
   const first = ask(node(), key, handler)
@@ -49,7 +49,7 @@ test('a holder that lives keeps its key, however long it works; a second caller 
   expect(world.pendingMs).toEqual([])
 })
 
-test('a second caller on the same node hears of the answer without a timer', async () => {
+test('a second caller on the same node gets the answer without polling', async () => {
   const { key } = fresh()
   const { handler, end } = working()
   const once = node()
@@ -64,7 +64,7 @@ test('a second caller on the same node hears of the answer without a timer', asy
   ])
 })
 
-test('what a section committed is heard at once, though its handler goes on', async () => {
+test('a committed answer reaches waiting callers while the handler continues', async () => {
   const { key } = fresh()
   const { handler, end } = working()
   const once = node()
@@ -79,7 +79,7 @@ test('what a section committed is heard at once, though its handler goes on', as
   expect(world.pendingMs).toEqual([])
 })
 
-test('a handler that never ends lets go of its key after an hour, for the hook to look at', async () => {
+test('a handler that never ends loses its key after an hour', async () => {
   const { key } = fresh()
   const first = ask(node(), key, working().handler)
   await world.pass(HOUR_MS + MINUTE_MS)
@@ -90,7 +90,7 @@ test('a handler that never ends lets go of its key after an hour, for the hook t
   expect(await Promise.race([first, 'still working'])).toBe('still working')
 })
 
-test('an answer is replayed for 72 hours, and then the key is free; nobody has to tidy for that', async () => {
+test('an answer is replayed for 72 hours; then the key is free without tidy()', async () => {
   const { key } = fresh()
   await ask(node(), key, run)
   await world.pass(72 * HOUR_MS - 1)
@@ -108,7 +108,7 @@ test('a key in doubt does not expire', async () => {
   expect(await ask(node(), key, never)).toMatchObject({ code: 'IDEMPOTENCY_IN_DOUBT' })
 })
 
-test('old answers are removed by the way', async () => {
+test('expired answers are removed automatically', async () => {
   const once = node({ ttlMs: MINUTE_MS })
   await ask(once, 'old', run)
   await world.pass(2 * MINUTE_MS)
@@ -116,7 +116,7 @@ test('old answers are removed by the way', async () => {
   expect(database.prepare('SELECT key FROM ichido_idempotency_keys').all()).toMatchObject([{ key: 'new' }])
 })
 
-test('an answer that cannot be stored reaches its caller; for everybody else the key is in doubt', async () => {
+test('an answer that cannot be stored reaches its caller and leaves the key in doubt', async () => {
   const { key } = fresh()
   const { keys } = shopOf()
   const answer = () => Promise.reject(new Error('disk full'))
@@ -129,7 +129,7 @@ test('an answer that cannot be stored reaches its caller; for everybody else the
   expect(await ask(node(), key, never)).toMatchObject({ code: 'IDEMPOTENCY_IN_DOUBT' })
 })
 
-test('an answer that cannot be stored at once is tried again', async () => {
+test('storing an answer is retried', async () => {
   const { key } = fresh()
   const { keys } = shopOf()
   let tries = 0
@@ -141,7 +141,7 @@ test('an answer that cannot be stored at once is tried again', async () => {
   expect(await ask(node(), key, never)).toMatchObject({ replayed: true })
 })
 
-test('a claim that failed holds no key', async () => {
+test('a failed claim holds no key', async () => {
   const { key } = fresh()
   const { keys } = shopOf()
   const claim: typeof keys.claim = async (...args) => {
@@ -159,7 +159,7 @@ describe('on SQLite', () => {
   test.each([
     ['an async section', async () => ({ status: 201 })],
     ['a section that returns a promise', () => Promise.resolve({ status: 201 })],
-  ])('%s is refused, and nothing of it is kept', async (_, section) => {
+  ])('%s is refused and rolled back', async (_, section) => {
     const { key, note } = fresh()
     const shop = shopOf()
     const broken = () => {
@@ -192,7 +192,7 @@ describe('on SQLite', () => {
     },
   )
 
-  test('nothing is written into a transaction that the application holds open over an await', async () => {
+  test('the plugin never writes into a transaction of the application', async () => {
     const { key } = fresh()
     const once = node()
     await ask(once, fresh().key, run)
@@ -205,7 +205,7 @@ describe('on SQLite', () => {
     expect(await ask(once, key, never)).toMatchObject({ replayed: true })
   })
 
-  test('one that it never ends is told of', async () => {
+  test('a transaction that never ends is reported', async () => {
     const once = node()
     await ask(once, fresh().key, run)
     database.exec('BEGIN')
@@ -232,7 +232,7 @@ describe('settings', () => {
     expect([other.status, other.headers.get('should-retry')]).toEqual([422, 'false'])
   })
 
-  test('headers are kept by choice, and none fakes a replay', async () => {
+  test('chosen headers are kept, and none fakes a replay', async () => {
     const { key } = fresh()
     const headers = { 'X-Order': '7', 'x-secret': 's', 'Idempotent-Replayed': 'true' }
     const once = node({ headers: ['X-Order', 'Idempotent-Replayed'] })
@@ -260,7 +260,7 @@ describe('settings', () => {
   })
 
   test.each(['user', 'route'] as const)(
-    'a %s that is empty or no text is refused before anything is written',
+    'a %s that is empty or not a text is refused before any write',
     async (name) => {
       for (const value of ['', 'a\0b', '\ud800', 'x'.repeat(257), undefined]) {
         await expect(ask(node(), fresh().key, never, { [name]: value })).rejects.toThrow(`${name} must be text`)

@@ -18,7 +18,7 @@ const QUIET: Partial<Settings> = { onError: () => {} }
 /** Two nodes on one database: what the second does, it does without knowing of the first. */
 function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, Returned>]): void {
   const nodes = () => open().map((shop) => createIdempotency({ keys: shop.keys, ...QUIET }))
-  const everybody = async <T>(
+  const allCallers = async <T>(
     callers: number,
     call: (once: ReturnType<typeof nodes>[number], i: number) => Promise<T>,
   ) => {
@@ -30,10 +30,10 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
     shop().sql(`UPDATE ichido_idempotency_keys SET lease_expires_at = 0 WHERE key = '${key}'`)
   const turns = (n: number) => new Promise((resolve) => setTimeout(resolve, n))
 
-  test(`${CALLERS} calls with one key, a handler that takes its time: one effect, one answer`, async () => {
+  test(`${CALLERS} calls with one key and a slow handler: one effect, one answer`, async () => {
     for (let round = 0; round < ROUNDS; round++) {
       const { key, note } = fresh()
-      const said = await everybody(CALLERS, (once, i) =>
+      const said = await allCallers(CALLERS, (once, i) =>
         ask(once, key, async () => {
           await shop().write(note)
           await turns(5)
@@ -46,10 +46,10 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
     }
   })
 
-  test(`${CALLERS} calls, a handler that throws after its effect: one effect, the others are told of the doubt`, async () => {
+  test(`${CALLERS} calls and a throw after the effect: one effect, the others get the doubt`, async () => {
     for (let round = 0; round < ROUNDS; round++) {
       const { key, note } = fresh()
-      const said = await everybody(CALLERS, (once) =>
+      const said = await allCallers(CALLERS, (once) =>
         ask(once, key, async () => {
           await shop().write(note)
           await turns(2)
@@ -62,7 +62,7 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
     }
   })
 
-  test('the same with a hook: it is asked once, and everybody gets what it found', async () => {
+  test('with a recover hook, it is called once, and all get its answer', async () => {
     const { key, note } = fresh()
     let asked = 0
     const recover = async (): Promise<Answer> => {
@@ -73,16 +73,16 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
       await shop().write(note)
       throw new Error('on purpose')
     }
-    const said = await everybody(CALLERS, (once) => ask(once, key, handler, { recover }).catch(String))
+    const said = await allCallers(CALLERS, (once) => ask(once, key, handler, { recover }).catch(String))
     expect(said.filter((one) => typeof one === 'object' && one.replayed)).toHaveLength(63)
     expect([asked, await shop().count(note)]).toEqual([1, 1])
     expect(await ask(nodes()[0] ?? expect.fail(), key, handler)).toMatchObject({ status: 201, body: { found: 1 } })
   })
 
-  test('a section that is rolled back each time: the effect happens once, when it is not', async () => {
+  test('a section that is rolled back first takes effect once', async () => {
     const { key, note } = fresh()
     let tries = 0
-    const said = await everybody(16, (once) =>
+    const said = await allCallers(16, (once) =>
       ask(once, key, (call) => {
         tries += 1
         return call.withKey(shop().section(note, () => ({ status: tries < 5 ? 503 : 201 })))
@@ -92,15 +92,15 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
     expect([tries, await shop().count(note)]).toEqual([5, 1])
   })
 
-  test('a key whose time is over is taken by one of many', async () => {
+  test('one of many callers takes an expired key', async () => {
     const { key, note } = fresh()
     const handler = async () => {
       await shop().write(note)
       return { status: 201 }
     }
-    await everybody(1, (once) => ask(once, key, handler))
+    await allCallers(1, (once) => ask(once, key, handler))
     await shop().sql(`UPDATE ichido_idempotency_keys SET expires_at = 1 WHERE key = '${key}'`)
-    const said = await everybody(16, (once) => ask(once, key, handler))
+    const said = await allCallers(16, (once) => ask(once, key, handler))
     expect(said.filter((one) => !one.replayed)).toHaveLength(1)
     expect(await shop().count(note)).toBe(2)
   })
@@ -114,7 +114,7 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
       const { key, note } = fresh()
       let runs = 0
       const handler = async () => ({ status: 201, body: { run: ++runs } })
-      await everybody(1, (once) => ask(once, key, handler))
+      await allCallers(1, (once) => ask(once, key, handler))
       const { keys } = shop()
       let meddled = false
       const once = createIdempotency<Tx, Returned>({
@@ -132,47 +132,44 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
     },
   )
 
-  test.each(['section', 'answer'] as const)(
-    'a holder that was thought dead comes back with its %s: the other one counts',
-    async (by) => {
-      const { key, note } = fresh()
-      const [first, second] = nodes()
-      if (!first || !second) return expect.fail()
-      const [entered, wake] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-      const late = ask(first, key, async (call) => {
-        entered.resolve()
-        await wake.promise
-        const answer = { status: 201, body: { by: 'first' } }
-        return by === 'section' ? call.withKey(shop().section(note, () => answer)) : answer
-      })
-      await entered.promise
-      await lapse(key)
-      const taken = await ask(
-        second,
-        key,
-        (call) => call.withKey(shop().section(note, () => ({ status: 201, body: { by: 'second' } }))),
-        { recover: () => 'run' },
-      )
-      expect(taken).toMatchObject({ replayed: false, body: { by: 'second' } })
-      wake.resolve()
-      expect(await late).toMatchObject({ status: 201, replayed: true, body: { by: 'second' } })
-      expect(await shop().count(note)).toBe(1)
-    },
-  )
+  test.each(['section', 'answer'] as const)('a late %s of a replaced holder changes nothing', async (by) => {
+    const { key, note } = fresh()
+    const [first, second] = nodes()
+    if (!first || !second) return expect.fail()
+    const [entered, wake] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const late = ask(first, key, async (call) => {
+      entered.resolve()
+      await wake.promise
+      const answer = { status: 201, body: { by: 'first' } }
+      return by === 'section' ? call.withKey(shop().section(note, () => answer)) : answer
+    })
+    await entered.promise
+    await lapse(key)
+    const taken = await ask(
+      second,
+      key,
+      (call) => call.withKey(shop().section(note, () => ({ status: 201, body: { by: 'second' } }))),
+      { recover: () => 'run' },
+    )
+    expect(taken).toMatchObject({ replayed: false, body: { by: 'second' } })
+    wake.resolve()
+    expect(await late).toMatchObject({ status: 201, replayed: true, body: { by: 'second' } })
+    expect(await shop().count(note)).toBe(1)
+  })
 
-  test('a late answer counts as long as nobody took over', async () => {
+  test('a late answer counts without a takeover', async () => {
     const { key } = fresh()
-    const said = await everybody(1, (once) =>
+    const said = await allCallers(1, (once) =>
       ask(once, key, async () => {
         await lapse(key)
         return { status: 201 }
       }),
     )
     expect(said).toMatchObject([{ status: 201, replayed: false }])
-    expect(await everybody(1, (once) => ask(once, key, () => expect.fail()))).toMatchObject([{ replayed: true }])
+    expect(await allCallers(1, (once) => ask(once, key, () => expect.fail()))).toMatchObject([{ replayed: true }])
   })
 
-  test('a lapsed lease is handed to one hook; what it cannot tell is asked again', async () => {
+  test('one hook gets an expired lease; after `unknown` it is called again', async () => {
     const { key } = fresh()
     const [first, second] = nodes()
     if (!first || !second) return expect.fail()
@@ -202,7 +199,7 @@ function races<Tx, Returned>(open: () => readonly [Shop<Tx, Returned>, Shop<Tx, 
     expect(await late).toMatchObject({ status: 201, replayed: true, body: { recovered: true } })
   })
 
-  test('answers whose time is over are removed in batches; what has no answer stays', async () => {
+  test('expired answers are removed in batches; keys without an answer stay', async () => {
     const user = fresh().key
     const row = (state: string, expires: string) =>
       `SELECT '${user}', 'r', '${state}' || n, 'h', 1, '${state}', 'x', 0, 0, ${expires}`
@@ -253,7 +250,7 @@ describe('PostgreSQL, two pools', () => {
   })
   races(() => [shops[0] ?? expect.fail(), shops[1] ?? expect.fail()])
 
-  test('while a section writes, its key is not taken over, however long its lease has lapsed', async () => {
+  test('a key is not taken over while its section writes', async () => {
     const { key, note } = fresh()
     const [first, second] = shops.map((shop) => createIdempotency({ keys: shop.keys, waitMs: 0 }))
     if (!first || !second) return expect.fail()
@@ -275,7 +272,7 @@ describe('PostgreSQL, two pools', () => {
     expect(await ask(second, key, () => expect.fail())).toMatchObject({ status: 201, replayed: true })
   })
 
-  test('a COMMIT whose answer got lost is looked up, not taken for a failure', async () => {
+  test('a COMMIT without an answer is looked up, not treated as a failure', async () => {
     const { key, note } = fresh()
     const cut = openPool(database.url, 2)
     cut.on('connect', (client) => {
@@ -293,7 +290,7 @@ describe('PostgreSQL, two pools', () => {
     await cut.end()
   })
 
-  test('many nodes may make the table at the same time', async () => {
+  test('many nodes can create the table at the same time', async () => {
     const bare = await bareDatabase()
     const many = Array.from({ length: 4 }, () => openPool(bare.url, 1))
     const made = await Promise.all(many.map((pool) => postgresShop(pool)))

@@ -25,7 +25,7 @@ function suite<Tx, Returned>(open: (options: object) => Idempotency<Tx, Returned
     return { registry, once }
   }
 
-  test('a first request is a use; its repeat a duplicate; another request a mismatch', async () => {
+  test('a first request is a use, its repeat a duplicate, another one a mismatch', async () => {
     const { registry, once } = counted()
     const { key } = fresh()
     await ask(once, key, run)
@@ -38,7 +38,7 @@ function suite<Tx, Returned>(open: (options: object) => Idempotency<Tx, Returned
     expect(await counts(registry)).toEqual({ uses: 4, duplicates: 2, mismatches: 1 })
   })
 
-  test('a request that waits for the first is a wait and a duplicate, each once', async () => {
+  test('a waiting request counts once as a wait and once as a duplicate', async () => {
     const { registry, once } = counted()
     const { key } = fresh()
     const began = Promise.withResolvers<void>()
@@ -56,7 +56,7 @@ function suite<Tx, Returned>(open: (options: object) => Idempotency<Tx, Returned
     expect(await counts(registry)).toEqual({ uses: 2, waits: 1, duplicates: 1 })
   })
 
-  test('a request whose first one broke off is in doubt, with recover and without', async () => {
+  test('a repeat of a broken request counts as in doubt, with and without recover', async () => {
     const { registry, once } = counted()
     const { key } = fresh()
     const breaks = () => {
@@ -69,7 +69,7 @@ function suite<Tx, Returned>(open: (options: object) => Idempotency<Tx, Returned
     expect(await counts(registry)).toEqual({ uses: 3, in_doubt: 2 })
   })
 
-  test('requests without a key, or with a bad one, are no uses', async () => {
+  test('requests without a valid key do not count', async () => {
     const { registry, once } = counted()
     const request = new Request('http://shop/orders', { method: 'POST' })
     await once.fetch(request, { route: 'POST /orders', user: 'ann' }, never)
@@ -77,7 +77,7 @@ function suite<Tx, Returned>(open: (options: object) => Idempotency<Tx, Returned
     expect(await counts(registry)).toEqual({})
   })
 
-  test('a counter that throws fails no request', async () => {
+  test('a counter that throws does not fail the request', async () => {
     const errors: unknown[] = []
     const metrics = {
       count() {

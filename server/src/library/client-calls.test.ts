@@ -38,7 +38,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
   const limit = (max_concurrent: number | null, cost_limit: number | null) =>
     http.services.quotas.put(LOCAL_ADMIN, LOCAL_ADMIN.userId, { max_concurrent, cost_limit, period: 'day' })
 
-  test('a batch: each job has its own outcome, in its place', async () => {
+  test('each job of a batch has its own outcome at its index', async () => {
     const kind = unique('batch')
     await client().submit(kind, 1, { key: kind })
     const outcomes = await client().batch([
@@ -58,7 +58,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect(error).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'jobs' } })
   })
 
-  test('a batch: what its kind refuses is refused in its place, and the others are sent', async () => {
+  test('a job that its kind refuses does not affect the others of a batch', async () => {
     const kind = defineKind(unique('batch'), {
       payload: z.object({ n: z.int().transform(BigInt) }),
       result: z.object({ sum: z.int().transform(String) }),
@@ -102,7 +102,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expectTypeOf(never).toBeFunction()
   })
 
-  test.each([42, true, {}])('%o as key is refused: it is a string', async (value) => {
+  test.each([42, true, {}])('%o as key is refused', async (value) => {
     const [kind, key] = [unique('keyed'), value as never]
     const refused = {
       code: 'INVALID_PAYLOAD',
@@ -121,7 +121,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     })
   })
 
-  test('a job is retried, or another one takes its place', async () => {
+  test('a job is retried, or replaced by a new one', async () => {
     const job = await client().submit(unique('again'), { n: 1 })
     expect(await thrownBy(job.retry())).toMatchObject({ code: 'NOT_ENDED' })
     await job.cancel()
@@ -136,7 +136,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect(await thrownBy(job.retry())).toMatchObject({ code: 'ALREADY_REPLACED', details: { job_id: other.id } })
   })
 
-  test('reservations hold, are consumed and given back; what is too much has a class of its own', async () => {
+  test('reservations are held, consumed and released; a full quota has its own class', async () => {
     const { active_jobs: active } = await limit(null, null)
     await limit(active + 1, 0)
     const { reservations } = client()
@@ -166,7 +166,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect(await thrownBy(reservations.list({ cursor: 'x' }))).toMatchObject({ details: { field: 'cursor' } })
   })
 
-  test('an artifact is sent with its progress told, listed, and fetched', async () => {
+  test('an artifact is uploaded with progress, listed and downloaded', async () => {
     const bytes = someBytes(BYTES)
     const job = await client().submit(unique('files'), null, {
       artifacts: [{ name: 'data.bin', sizeBytes: BYTES }, { name: 'empty' }],
@@ -192,7 +192,7 @@ describe.each(['over HTTP', 'in process'])('%s', (how) => {
     expect(sha256Of(Buffer.from(await new Response(stream).arrayBuffer()))).toBe(sent.sha256)
   })
 
-  test('what cannot be sent is refused in words that name it', async () => {
+  test('an upload that cannot be sent is refused with its name', async () => {
     const job = await client().submit(unique('files'), null, { artifacts: [{ name: 'a', sizeBytes: 3 }] })
     const send = (options: { name: string; jobId?: string; sha256?: string }) =>
       thrownBy(client().artifacts.upload(new Uint8Array(4), { jobId: job.id, ...options }))

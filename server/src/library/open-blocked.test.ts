@@ -76,7 +76,7 @@ test.concurrent.each([
       return { pool: new pg.Pool({ host, port, user, database, password: async () => password }) }
     })()`,
   ],
-])('a handler that holds up its event loop keeps its job, opened by %s', async (_, storage) => {
+])('a handler that blocks the event loop keeps its job, opened by %s', async (_, storage) => {
   const kind = defineKind(unique('blocked'), TIMES)
   const { lines, said, exited } = await blocking(kind.name, storage)
   const job = await here.submit(kind, null)
@@ -95,7 +95,7 @@ test.concurrent.each([
   expect(lines.filter((line) => line.startsWith('trouble: A handler blocked the event loop for'))).toHaveLength(1)
 })
 
-test('a run that ends while the thread is about to extend it stays ended', async () => {
+test('a run that ends while the thread extends its lease stays ended', async () => {
   const kind = defineKind(unique('raced'), { leaseTtlSeconds: 3600, continuationSeconds: 3600 })
   const began = Promise.withResolvers<void>()
   const end = Promise.withResolvers<string>()

@@ -11,7 +11,7 @@ async function all(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
 }
 
 eachEmbedded(({ ichido, engine }) => {
-  test('the same key is the same job, whatever the order of its members', async () => {
+  test('the same key is the same job, in any order of members', async () => {
     const kind = unique('keyed')
     const first = await ichido().submit(kind, { a: 1, b: { c: 2, d: 3 } }, { key: kind })
     const again = await ichido().submit(kind, { b: { d: 3, c: 2 }, a: 1 }, { key: kind })
@@ -19,7 +19,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect((await ichido().list({ key: kind })).data).toHaveLength(1)
   })
 
-  test('many submits with one key at once are one job', async () => {
+  test('concurrent submissions with one key are one job', async () => {
     const kind = unique('crowd')
     const jobs = await Promise.all(Array.from({ length: 50 }, () => ichido().submit(kind, null, { key: kind })))
     expect(new Set(jobs.map(({ id }) => id)).size).toBe(1)
@@ -37,7 +37,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect((await ichido().list({ kind: kind.name })).data).toHaveLength(1)
   })
 
-  test('a trigger makes one job of its definition, however often it is sent', async () => {
+  test('a repeated trigger makes one job', async () => {
     const topic = unique('topic')
     const input = { kind: topic, payload: { order: { $from: 'id' } }, on: { topic } }
     await ichido().node.services.definitions.create(LOCAL_ADMIN, topic, input)
@@ -58,7 +58,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(await ichido().trigger(topic)).toMatchObject({ duplicate: false, createdAt: expect.any(Date) })
   })
 
-  test('a trigger that cannot be taken names the field', async () => {
+  test('a refused trigger names the field', async () => {
     const field = async (sent: Promise<unknown>) => (await thrownBy(sent)) as { details: { field: string } }
     expect(await field(ichido().trigger('two words'))).toMatchObject({ details: { field: 'topic' } })
     const key = ichido().trigger('t', null, { dedupeKey: 'two words' })
@@ -83,7 +83,7 @@ eachEmbedded(({ ichido, engine }) => {
     ).toEqual([])
   })
 
-  test('a job is of the user that it is submitted for, under its limits and with its keys', async () => {
+  test('a job belongs to the given user, with the limits and keys of that user', async () => {
     const [kind, ann, bob] = [unique('owned'), unique('ann'), unique('bob')]
     await ichido().node.services.quotas.put(LOCAL_ADMIN, ann, { max_concurrent: 1, cost_limit: null, period: 'month' })
     const first = await ichido().submit(kind, null, { user: ann, key: kind })
@@ -103,7 +103,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(nobody).toMatchObject({ code: 'INVALID_PAYLOAD', details: { field: 'user' } })
   })
 
-  test('an option that there is not is refused, where types were not checked: another library may have it', async () => {
+  test('an unknown option is refused at run time', async () => {
     const kind = unique('leftover')
     const leftover = { jobId: 'a' } as object
     expect(await thrownBy(ichido().submit(kind, null, leftover))).toMatchObject({
@@ -115,7 +115,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect((await ichido().list({ kind })).data).toEqual([])
   })
 
-  test('every option of a submit is kept', async () => {
+  test('every option of a submission is stored', async () => {
     const kind = defineKind(unique('options'), {
       queue: 'slow',
       priority: 1,
@@ -159,7 +159,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(Date.parse(key?.expires_at ?? '') - Date.parse(key?.created_at ?? '')).toBe(48 * 3_600_000)
   })
 
-  test('a job brings its reservation', async () => {
+  test('a job takes its reservation', async () => {
     const caller = { userId: 'local', role: 'admin' } as const
     const { reservation_id } = await ichido().node.services.reservations.reserve(caller)
     const job = await ichido().submit(unique('reserved'), null, { reservationId: reservation_id })
@@ -171,7 +171,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(await thrownBy(again)).toMatchObject({ code: 'RESERVATION_NOT_ACTIVE' })
   })
 
-  test('lists go on from where they ended, and take the filters of HTTP', async () => {
+  test('lists continue at the cursor and accept the filters of HTTP', async () => {
     const kind = unique('listed')
     const ids: string[] = []
     for (let i = 0; i < 5; i++) {
@@ -197,13 +197,13 @@ eachEmbedded(({ ichido, engine }) => {
     expect(error).toMatchObject({ code: 'INVALID_PAYLOAD', message: expect.stringContaining(field) })
   })
 
-  test.each(['nowhere', '', '00000000-0000-7000-8000-000000000000'])('there is no job %j', async (id) => {
+  test.each(['nowhere', '', '00000000-0000-7000-8000-000000000000'])('the job %j does not exist', async (id) => {
     const job = ichido().job(id)
     const calls = [job.get(), job.state(), job.cancel(), job.result(), job.watch().next()]
     for (const error of await Promise.all(calls.map(thrownBy))) expect(error).toMatchObject({ code: 'NOT_FOUND' })
   })
 
-  test('every watcher sees every event once, in order, also one that resumes or comes late', async () => {
+  test('every watcher sees every event once, in order, even if it resumes or starts late', async () => {
     const kind = defineKind(unique('watched'))
     const job = await ichido().submit(kind, null)
     const early = [all(job.watch()), all(job.watch())]
@@ -221,7 +221,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(await all(job.watch({ after: 23 }))).toEqual([])
   })
 
-  test('a wait ends with its signal', async () => {
+  test('an abort ends a wait', async () => {
     const job = await ichido().submit(unique('endless'), null)
     const controller = new AbortController()
     const { signal } = controller
@@ -230,7 +230,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(await Promise.all(waits)).toEqual([new Error('enough'), new Error('enough')])
   })
 
-  test('a handler is told which attempt it is', async () => {
+  test('a handler knows its attempt', async () => {
     const kind = defineKind(unique('told'))
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
     ichido().handle(kind, ({ job }) => job)
@@ -239,7 +239,7 @@ eachEmbedded(({ ichido, engine }) => {
     expect(await job.result()).toEqual({ id: job.id, attempt: 1, leaseId, traceparent })
   })
 
-  test('a transaction needs PostgreSQL and a client', async () => {
+  test('tx requires PostgreSQL and a client', async () => {
     for (const tx of [true, 'tx', {}, null]) {
       const error = await thrownBy(ichido().submit(unique('tx'), null, { tx }))
       expect(error).toBeInstanceOf(TypeError)

@@ -5,7 +5,7 @@ import { unique } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
 
 eachEmbedded(({ ichido }) => {
-  test('what a handler says that its run has cost takes the place of the estimate, unless the run fails', async () => {
+  test('the cost of a successful run replaces the estimate', async () => {
     const spent = async () => (await ichido().node.services.quotas.get(LOCAL_ADMIN, 'local')).spent
     const costly = defineKind(unique('costly'), { maxAttempts: 1 })
     const seen: number[] = []

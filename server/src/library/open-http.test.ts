@@ -33,7 +33,7 @@ async function work(queue = 'default'): Promise<void> {
   await served.services.runs.finish('w', lease.lease_id, report)
 }
 
-test('over HTTP it is the same API', async () => {
+test('the API over HTTP is the same', async () => {
   const job = await ichido.submit(sum, { of: [1, 2, 3] }, { key: 'first', labels: { env: 'test' } })
   expect(job.replayed).toBe(false)
   expect(await ichido.submit(sum, { of: [1, 2, 3] }, { key: 'first', labels: { env: 'test' } })).toMatchObject({
@@ -54,7 +54,7 @@ test('over HTTP it is the same API', async () => {
   expect((await ichido.list({ label: 'env:test', state: 'SUCCEEDED' })).data).toMatchObject([{ job_id: job.id }])
 })
 
-test('a trigger goes over HTTP as it does in process', async () => {
+test('a trigger works over HTTP as in process', async () => {
   const topic = unique('topic')
   const first = await ichido.trigger(topic, { id: 7 }, { dedupeKey: topic })
   expect(first).toMatchObject({ duplicate: false })
@@ -62,7 +62,7 @@ test('a trigger goes over HTTP as it does in process', async () => {
   expect(await ichido.trigger(topic)).toMatchObject({ duplicate: false })
 })
 
-test('what is refused there is refused in the same words as in process', async () => {
+test('refusals over HTTP have the same messages as in process', async () => {
   await ichido.submit(sum, { of: [1] }, { key: 'used' })
   const reused = await thrownBy(ichido.submit(sum, { of: [2] }, { key: 'used' }))
   expect(reused).toMatchObject({
@@ -81,7 +81,7 @@ test('what is refused there is refused in the same words as in process', async (
   }
 })
 
-test('a canceled job says so, and what is another’s does not exist', async () => {
+test('a canceled job is reported, and the job of another user does not exist', async () => {
   const job = await ichido.submit(sum, { of: [] }, { delaySeconds: 60 })
   expect(await job.cancel()).toMatchObject({ state: 'CANCELED' })
   expect(await thrownBy(job.result())).toMatchObject({ name: 'JobCanceled', code: 'CANCELED' })
@@ -91,12 +91,12 @@ test('a canceled job says so, and what is another’s does not exist', async () 
   expect(await thrownBy((await open({ url, token: 'wrong' })).list())).toMatchObject({ code: 'UNAUTHENTICATED' })
 })
 
-test('handlers and transactions need the store in the process', async () => {
+test('handlers and transactions require a store in the process', async () => {
   expect(() => ichido.handle(sum, () => ({ sum: 0 }))).toThrow(TypeError)
   expect(await thrownBy(ichido.submit(sum, { of: [] }, { tx: {} }))).toBeInstanceOf(TypeError)
 })
 
-test('what only a process with the store can do is refused, and so is an address that is none', async () => {
+test('in-process options and invalid URLs are refused', async () => {
   expect(await thrownBy(ichido.submit(sum, { of: [] }, { user: 'bob' }))).toMatchObject({
     message: 'user works in process only; over HTTP the token determines the owner',
   })
@@ -105,7 +105,7 @@ test('what only a process with the store can do is refused, and so is an address
   )
 })
 
-test('once it is closed nothing is sent any more', async () => {
+test('after close nothing is sent', async () => {
   const other = await open({ url, token: await served.token('bob', 'submitter') })
   await other.submit(sum, { of: [1] }, { key: 'before' })
   await other.close()

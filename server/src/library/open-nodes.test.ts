@@ -39,7 +39,7 @@ afterAll(async () => {
   for (const folder of folders) rmSync(folder, { recursive: true })
 })
 
-test('a second open of one folder is refused, in words that say what to do', async () => {
+test('a second open of a folder is refused with advice', async () => {
   const dataDir = newFolder()
   const first = await open({ dataDir })
   const error = await thrownBy(open({ dataDir }))
@@ -82,7 +82,7 @@ describe('two nodes on one PostgreSQL', () => {
     return latencies.toSorted((x, y) => x - y)[1] ?? 0
   }
 
-  test('a submit on one wakes a handler on the other, without waiting for its next look', async () => {
+  test('a submission on one node wakes a handler on the other', async () => {
     await until('both to listen', async () => {
       const text = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query = $1'
       const { rows } = await observer.query(text, [`LISTEN ${channelOf('ichido')}`])
@@ -91,7 +91,7 @@ describe('two nodes on one PostgreSQL', () => {
     expect(await medianLatency(b)).toBeLessThan(500)
   })
 
-  test('with every wake-up lost, the handler finds the job by itself within about a second', async () => {
+  test('without wake-ups the handler finds the job within about a second', async () => {
     const deaf: Bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
     const services = createServices({ ...b.node.services.deps, bus: deaf })
     const node = embed({ ...b.node, services, close: async () => {} }, realWorld, () => {})
@@ -101,7 +101,7 @@ describe('two nodes on one PostgreSQL', () => {
     expect(latencyMs).toBeLessThan(2_000)
   })
 
-  test('a cancel on one reaches the handler on the other, without waiting for its next heartbeat', async () => {
+  test('a cancellation on one node reaches the handler on the other before its heartbeat', async () => {
     const kind = defineKind(unique('canceled'), { leaseTtlSeconds: 3600, continuationSeconds: 3600 })
     const began = Promise.withResolvers<void>()
     b.handle(kind, ({ signal }) => {
@@ -114,7 +114,7 @@ describe('two nodes on one PostgreSQL', () => {
     expect(await thrownBy(job.result())).toMatchObject({ name: 'JobCanceled' })
   })
 
-  test('a job is handled once, whoever takes it', async () => {
+  test('a job is handled once by any node', async () => {
     const kind = defineKind(unique('shared'))
     const handled: string[] = []
     for (const node of [a, b]) node.handle(kind, ({ job }) => void handled.push(job.id), { concurrency: 4 })
@@ -124,7 +124,7 @@ describe('two nodes on one PostgreSQL', () => {
   })
 })
 
-describe('a job that a killed process had begun is finished by another as its next run', () => {
+describe('the job of a killed process is finished by another process as its next run', () => {
   const TIMES = { sqlite: 3_600, postgres: 1 }
   test.concurrent.each(['sqlite', 'postgres'] as const)('on %s', async (engine) => {
     const storage: Storage = engine === 'sqlite' ? { dataDir: newFolder() } : { databaseUrl: database.url }

@@ -16,7 +16,7 @@ afterAll(async () => {
   await postgres.stop()
 })
 
-test('a run that ends while PostgreSQL is down is reported when it is back, and a submit waits for it', async () => {
+test('a run that ends while PostgreSQL is down is reported when it is back', async () => {
   const kind = defineKind('work')
   const began = Promise.withResolvers<void>()
   const end = Promise.withResolvers<string>()
@@ -32,7 +32,7 @@ test('a run that ends while PostgreSQL is down is reported when it is back, and 
   end.resolve('done')
   const next = ichido.submit(kind, 2, { key: 'second' })
   await until('the loss to be noticed', async () => ichido.troubles.length > 0)
-  // The listener notices first: nobody need wait for a call to have been tried for long.
+  // The listener notices first, so the test need not wait for a call to time out.
   expect(ichido.troubles[0]).toBeInstanceOf(StoreUnavailable)
   await postgres.restart()
 

@@ -6,7 +6,7 @@ import { unique } from '../testing/store/store.ts'
 import { defineKind, Fatal, type Ichido, IchidoError, JobCanceled, JobFailed, open } from './index.ts'
 
 eachEmbedded(({ ichido }) => {
-  test('lines of a handler are in the log of its run before its outcome is known', async () => {
+  test('the lines of a handler are in the log before its outcome', async () => {
     const kind = defineKind(unique('logging'), { maxAttempts: 2, backoff: { baseSeconds: 0 } })
     ichido().handle(kind, async ({ log, job, progress }) => {
       log(`attempt ${job.attempt} begins`)
@@ -23,14 +23,14 @@ eachEmbedded(({ ichido }) => {
     expect(data.every(({ stream }) => stream === 'stdout')).toBe(true)
   })
 
-  test('a refused event names its data as its handler does', async () => {
+  test('a refused event names the field as the handler knows it', async () => {
     const kind = defineKind(unique('telling'))
     ichido().handle(kind, async ({ progress }) => String(await thrownBy(progress({ run_at: 'a\0b' }))))
     const job = await ichido().submit(kind, null)
     expect(await job.result()).toBe('IchidoError: data.run_at has a NUL character in a string')
   })
 
-  test('a job without a result rejects as what became of it, also after it was watched', async () => {
+  test('a job without a result rejects with JobFailed or JobCanceled, even after a watch', async () => {
     const kind = defineKind(unique('ending'))
     ichido().handle(kind, () => {
       throw new Fatal('NOT_FOUND', 'No such image')
@@ -65,7 +65,7 @@ afterAll(async () => {
   await served.close()
 })
 
-test('over HTTP a job without a result rejects as the same classes', async () => {
+test('a job without a result rejects with the same classes over HTTP', async () => {
   const queue = unique('ended')
   const failing = await remote.submit(defineKind('fails', { queue, maxAttempts: 1 }), null)
   const { runs } = served.services
@@ -81,7 +81,7 @@ test('over HTTP a job without a result rejects as the same classes', async () =>
   expect(await thrownBy(canceled.result())).toBeInstanceOf(JobCanceled)
 })
 
-test('over HTTP a refusal names the option as the library does', async () => {
+test('a refusal over HTTP names the option of the library', async () => {
   const submit = (options: object) => thrownBy(remote.submit('work', { run_at: 1 }, options))
   const refused: [options: object, field: string][] = [
     [{ delaySeconds: -1 }, 'delaySeconds'],

@@ -54,14 +54,14 @@ test.each<[string, () => OpenOptions, string, RegExp]>([
     'EEXIST',
     /^The store in .*file cannot be opened: EEXIST: .* Set dataDir to a folder that this user may write to/,
   ],
-])('open() says in a sentence that %s', async (_, options, code, message) => {
+])('open() reports in one sentence that %s', async (_, options, code, message) => {
   const error = await thrownBy(open(options()))
   expect(error).toBeInstanceOf(NotOpened)
   expect(error).toMatchObject({ code, message: expect.stringMatching(message) })
   expect((error as NotOpened).stack).not.toContain('\n')
 })
 
-test('an address that is none is refused before anything is asked', async () => {
+test('an invalid address is refused before any call', async () => {
   for (const databaseUrl of ['', 'jobs', 'http://127.0.0.1/jobs', undefined as never]) {
     const message =
       /^(databaseUrl must be an address like postgres:\/\/|open\(\) needs one of dataDir, pool, databaseUrl or url)/
@@ -72,7 +72,7 @@ test('an address that is none is refused before anything is asked', async () => 
   }
 })
 
-test('a wrong password is told with what to check', () => {
+test('a wrong password is reported with advice', () => {
   const wrong = Object.assign(new Error('password authentication failed for user "me"'), { code: '28P01' })
   const names = { dataDir: 'dataDir', databaseUrl: 'databaseUrl', schema: 'schema' }
   expect(whyNotOpened(wrong, null, names)).toEqual({

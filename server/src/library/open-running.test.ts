@@ -19,7 +19,7 @@ const hurried: World = {
 }
 
 eachEmbedded(({ ichido, storage, engine }) => {
-  test('a job that waits is canceled at once, and for good', async () => {
+  test('a waiting job is canceled at once', async () => {
     const kind = defineKind(unique('waiting'))
     const job = await ichido().submit(kind, null)
     const result = thrownBy(job.result())
@@ -46,7 +46,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
         throw reason
       },
     ],
-  ])('a running job that is canceled aborts its handler; it ends canceled when the handler %s', async (_, end) => {
+  ])('a canceled running job ends canceled when its handler %s', async (_, end) => {
     // No heartbeat comes in time to tell it.
     const kind = defineKind(unique('canceled'), { leaseTtlSeconds: 3600, continuationSeconds: 3600 })
     const began = Promise.withResolvers<void>()
@@ -64,7 +64,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect((await job.get()).runs).toHaveLength(1)
   })
 
-  test('a run that takes too long is stopped, and that is a failure like any other', async () => {
+  test('a run over its time limit is stopped and retried like any failure', async () => {
     const kind = defineKind(unique('slow'), { ...FAST, timeoutSeconds: 0.2, maxAttempts: 2 })
     const reasons: unknown[] = []
     ichido().handle(kind, async ({ signal }) => {
@@ -83,7 +83,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect((await job.get()).runs).toMatchObject([{ state: 'FAILED' }, { state: 'FAILED', retry_count: 1 }])
   })
 
-  test('as many runs at once as allowed, and never more', async () => {
+  test('never more runs at once than the concurrency', async () => {
     const kind = defineKind(unique('many'))
     const jobs = await Promise.all(Array.from({ length: 12 }, () => ichido().submit(kind, null)))
     let now = 0
@@ -116,7 +116,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect(await job.get()).toMatchObject({ state: 'SUCCEEDED', attempt: 1, retry_count: 0 })
   })
 
-  test('delayed jobs run not before their time', async () => {
+  test('delayed jobs do not run early', async () => {
     const kind = defineKind(unique('delayed'))
     ichido().handle(kind, () => {}, { concurrency: 3 })
     const runAt = new Date(Date.now() + 2_000)
@@ -131,7 +131,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect((await later.get()).run_at).toBe(runAt.toISOString())
   })
 
-  test('higher priorities go first, and equal ones in their order', async () => {
+  test('higher priorities go first; equal ones keep their order', async () => {
     const kind = defineKind(unique('ordered'), { priority: 2 })
     for (const [n, priority] of [0, 5, undefined, -5, 5, 0].entries()) {
       await ichido().submit(kind, n, priority === undefined ? {} : { priority })
@@ -145,7 +145,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect(order).toEqual([1, 4, 2, 0, 5, 3])
   })
 
-  test('closing waits for what runs and takes no more work; afterwards nothing can be asked of it', async () => {
+  test('close waits for runs and takes no more work; later calls are refused', async () => {
     const place = storage()
     const own = await embedded(place)
     const kind = defineKind(unique('drained'))
@@ -179,7 +179,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     await after.close()
   })
 
-  test('what still runs when the time to drain is over is told to stop, and is tried again elsewhere at no cost', async () => {
+  test('a run that exceeds the drain time is stopped and released without a retry', async () => {
     const place = storage()
     const own = await embedded(place)
     const kind = defineKind(unique('stubborn'), FAST)
@@ -202,7 +202,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     await after.close()
   })
 
-  test('a handler that goes on although it was told to stop keeps its run to itself, not the process', async () => {
+  test('a handler that ignores its stop keeps its run, not the process', async () => {
     const place = storage()
     const own = await embedded(place, hurried)
     const kind = defineKind(unique('deaf'), FAST)
@@ -222,7 +222,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     ])
 
     if (engine === 'sqlite') {
-      // Whoever opens the folder takes over what was running there.
+      // The next process that opens the folder takes over its runs.
       expect(await thrownBy(embedded(place))).toMatchObject({ name: 'StoreInUse' })
       end.resolve('unheard')
       const after = await until('the folder to be free', () => embedded(place).catch(() => null))
@@ -236,7 +236,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect(own.troubles).toHaveLength(1)
   })
 
-  test('what is no kind, or no handler, is refused at once, and disturbs nobody', async () => {
+  test('an invalid kind or handler is refused and does not affect others', async () => {
     const kind = defineKind(unique('good'))
     ichido().handle(kind, () => 'done')
     for (const bad of ['text', undefined, null, {}, { name: 'a b', queue: 'default', options: {} }]) {
@@ -251,7 +251,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect(await (await ichido().submit(kind, null)).result()).toBe('done')
   })
 
-  test('after closing no timer is left that keeps the process alive', async () => {
+  test('after close no timer keeps the process alive', async () => {
     const pending = new Map<() => void, number>()
     const after: World['after'] = (ms, callback) => {
       const callOff = realWorld.after(ms, () => {
@@ -276,7 +276,7 @@ eachEmbedded(({ ichido, storage, engine }) => {
     expect([...pending.values()]).toEqual([])
   })
 
-  test('closing an idle one is quick', async () => {
+  test('close is quick without runs', async () => {
     const own = await embedded(storage())
     own.handle(defineKind(unique('idle')), () => {})
     const began = performance.now()

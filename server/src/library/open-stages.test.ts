@@ -4,7 +4,7 @@ import { unique } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
 
 eachEmbedded(({ ichido }) => {
-  test('a handler tells of the stages of its kind, waits for some and not for others, and is tried again', async () => {
+  test('a handler publishes the stages of its kind over two attempts', async () => {
     const backoff = { baseSeconds: 0.01, jitter: 0 }
     const scan = defineKind(unique('scan'), { domain: 'scan', stages: 'eco2', backoff })
     ichido().handle(scan, async ({ progress, job }) => {

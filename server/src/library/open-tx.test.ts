@@ -31,10 +31,10 @@ const limit = (limits: { max_concurrent: number | null; cost_limit: number | nul
   ichido.node.services.quotas.put(LOCAL_ADMIN, 'local', { ...limits, period: 'month' })
 const quota = () => ichido.node.services.quotas.get(LOCAL_ADMIN, 'local')
 
-/** Of this database: other test files wait on the same server. */
+/** Counts only this database, because other tests use the same server. */
 const WAITING = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
-/** What the application does in a transaction of its own; it ends as told. */
+/** Runs the application's work in its own transaction, and ends it as given. */
 async function transaction<T>(
   end: 'COMMIT' | 'ROLLBACK',
   work: (tx: pg.PoolClient) => Promise<T>,
@@ -64,7 +64,7 @@ async function traces(): Promise<Record<string, number>> {
   return { ...counts, spent: rows[0].spent }
 }
 
-test("a submit goes to Ichido's tables, whatever the caller's search_path leads to", async () => {
+test("a submission uses Ichido's tables, whatever the caller's search_path", async () => {
   await pool.query('CREATE SCHEMA shadow')
   const before = await traces()
   for (const table of Object.keys(before).filter((name) => name !== 'spent')) {
@@ -93,7 +93,7 @@ test('a rollback leaves no job, no key, no use of the quota and no cost', async 
   expect(await ichido.submit(name, { other: true }, { key: name })).toMatchObject({ replayed: false })
 })
 
-test('a commit makes the job, and a worker is woken by it and not before', async () => {
+test('the commit makes the job and wakes a worker', async () => {
   const kind = defineKind(unique('committed'))
   let begin: (atMs: number) => void = () => {}
   ichido.handle(kind, ({ payload }) => {
@@ -122,7 +122,7 @@ test('a commit makes the job, and a worker is woken by it and not before', async
   expect(rows).toHaveLength(5)
 })
 
-test('the same key again is the same job, inside the transaction and after it', async () => {
+test('the same key is the same job, inside the transaction and after it', async () => {
   const name = unique('keyed')
   const jobs = await transaction('COMMIT', async (tx) => {
     const first = await ichido.submit(name, { n: 1 }, { tx, key: name })
@@ -137,7 +137,7 @@ test('the same key again is the same job, inside the transaction and after it', 
   expect(new Set(jobs.map(({ id }) => id)).size).toBe(1)
 })
 
-test('a refusal leaves the transaction as it was', async () => {
+test('a refusal does not affect the transaction', async () => {
   await limit({ max_concurrent: 0, cost_limit: null })
   const name = unique('refused')
   await transaction('COMMIT', async (tx) => {
@@ -149,7 +149,7 @@ test('a refusal leaves the transaction as it was', async () => {
   expect((await pool.query('SELECT 1 FROM orders WHERE id = $1', [name])).rows).toHaveLength(1)
 })
 
-test('an error of the database inside the submit leaves the transaction usable', async () => {
+test('a database error in the submission leaves the transaction usable', async () => {
   const name = unique('broken')
   await transaction('COMMIT', async (tx) => {
     await tx.query('INSERT INTO orders VALUES ($1)', [name])
@@ -171,7 +171,7 @@ test.each(['REPEATABLE READ', 'SERIALIZABLE'])('%s is refused, because quotas wo
   expect(String(error)).toContain(`submit with tx needs a READ COMMITTED transaction; this one is ${level}`)
 })
 
-test('a client without a transaction, or a pool, is refused: every statement would commit by itself', async () => {
+test('a pool, or a client without a transaction, is refused', async () => {
   const name = unique('loose')
   const client = await pool.connect()
   for (const tx of [client, pool]) {
@@ -183,7 +183,7 @@ test('a client without a transaction, or a pool, is refused: every statement wou
   expect((await ichido.list({ kind: name })).data).toEqual([])
 })
 
-test('the quota holds inside a transaction, and two open ones of a user never overshoot', async () => {
+test('the quota holds inside transactions, even for two open ones of a user', async () => {
   const { active_jobs } = await quota()
   await limit({ max_concurrent: active_jobs + 2, cost_limit: null })
   const name = unique('limited')
@@ -205,7 +205,7 @@ test('the quota holds inside a transaction, and two open ones of a user never ov
   await two.query('COMMIT')
   expect((await quota()).active_jobs).toBe(active_jobs + 2)
 
-  // What the first gives up, the second may have.
+  // The second may have the slot that the first gave up.
   await limit({ max_concurrent: active_jobs + 3, cost_limit: null })
   await one.query('BEGIN')
   await two.query('BEGIN')
@@ -225,7 +225,7 @@ test('the pool stays open when Ichido is closed', async () => {
   expect((await pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }])
 })
 
-test('an open transaction with a submit in it holds up no other submit of a user without limits', async () => {
+test('an open transaction does not block other submissions of a user without limits', async () => {
   await transaction('ROLLBACK', async (tx) => {
     await ichido.submit('open', {}, { key: unique('held'), tx })
     const other = await ichido.submit('free', {}, { key: unique('free') })
@@ -233,7 +233,7 @@ test('an open transaction with a submit in it holds up no other submit of a user
   })
 })
 
-test('a key that an open transaction is about to take is waited for, and then names its job', async () => {
+test('a submission waits for the key of an open transaction, and gets its job', async () => {
   const key = unique('same')
   let second: Promise<string> | undefined
   const first = await transaction('COMMIT', async (tx) => {
@@ -247,7 +247,7 @@ test('a key that an open transaction is about to take is waited for, and then na
   expect(await second).toBe(first)
 })
 
-test('a key that a rolled back transaction had taken makes a job for whoever waited for it', async () => {
+test('after a rollback, the waiting submission with the key makes the job', async () => {
   const key = unique('undone')
   let second: Promise<string> | undefined
   const first = await transaction('ROLLBACK', async (tx) => {
@@ -261,7 +261,7 @@ test('a key that a rolled back transaction had taken makes a job for whoever wai
   expect(await second).not.toBe(first)
 })
 
-test('a submit needs no connection beside its own: a pool that is used up by such transactions does not lock up', async () => {
+test('transactions that use up the pool do not deadlock', async () => {
   const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()))
   try {
     const kind = defineKind(unique('used-up'), { queue: unique('used-up') })
@@ -276,7 +276,7 @@ test('a submit needs no connection beside its own: a pool that is used up by suc
   }
 })
 
-test('who waits for a connection of a pool that is used up can give up, and closing waits for nobody', async () => {
+test('a wait for a connection can be aborted, and close does not wait for it', async () => {
   const small = new pg.Pool({ connectionString: database.url, max: 1 })
   const own = await embedded({ pool: small })
   const job = await own.submit(unique('waiting'), null)
@@ -297,7 +297,7 @@ test('who waits for a connection of a pool that is used up can give up, and clos
   await small.end()
 })
 
-test('a signal does not tear a submit off its transaction: what is rolled back leaves nothing behind', async () => {
+test('an abort does not interrupt a submission in a transaction', async () => {
   const [name, user] = [unique('torn'), unique('limited')]
   const limits = { max_concurrent: 5, cost_limit: null, period: 'month' } as const
   await ichido.node.services.quotas.put(LOCAL_ADMIN, user, limits)

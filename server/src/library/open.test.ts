@@ -9,7 +9,7 @@ import { defineKind, Fatal, type HandlerContext, InvalidValue, type Job, open } 
 
 const FAST = { backoff: { baseSeconds: 0.1, jitter: 0 } }
 
-test('the code of the design, as it is written there', async () => {
+test('the example of the design works as written', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'ichido-open-'))
   const [url, id] = ['https://example.org/a.png', 7]
   const run = async (payload: { width: number }, _signal: AbortSignal) => payload.width * 100
@@ -76,7 +76,7 @@ eachEmbedded(({ ichido }) => {
     expect(await ichido().job(job.id).result()).toEqual({ year: '2034' })
   })
 
-  test('what does not fit its types does not compile', () => {
+  test('wrong types do not compile', () => {
     const kind = defineKind(unique('strict'), {
       payload: z.object({ width: z.int() }),
       result: z.object({ bytes: z.int() }),
@@ -102,7 +102,7 @@ eachEmbedded(({ ichido }) => {
     expectTypeOf<HandlerContext<{ width: number }>['payload']>().toEqualTypeOf<{ width: number }>()
   })
 
-  test('a payload that its schema refuses is not stored, and the message names the field', async () => {
+  test('a payload that its schema refuses is not stored; the message names the field', async () => {
     const kind = defineKind(unique('checked'), { payload: z.object({ image: z.object({ url: z.url() }) }) })
     const error = await thrownBy(ichido().submit(kind, { image: { url: 'nowhere' } }))
     expect(error).toBeInstanceOf(InvalidValue)
@@ -135,7 +135,7 @@ eachEmbedded(({ ichido }) => {
     ['a number as key', 'key', () => null, { key: 42 }],
     ['true as key', 'key', () => null, { key: true }],
     ['a long key', 'key', () => null, { key: 'k'.repeat(257) }],
-  ])('%s is refused in words that name %s', async (_, field, payload, options) => {
+  ])('%s is refused, and the message names %s', async (_, field, payload, options) => {
     const kind = unique('refused')
     const error = await thrownBy(ichido().submit(kind, payload(), options))
     expect(error).toMatchObject({ name: 'IchidoError', code: 'INVALID_PAYLOAD' })
@@ -159,7 +159,7 @@ eachEmbedded(({ ichido }) => {
     expect(await jobsOf(kind)).toEqual([])
   })
 
-  test('a submission has limits of its own in the place of its kind’s', async () => {
+  test('the limits of a submission override those of its kind', async () => {
     const kind = defineKind(unique('own'), {
       maxAttempts: 5,
       timeoutSeconds: 60,
@@ -182,7 +182,7 @@ eachEmbedded(({ ichido }) => {
     })
   })
 
-  test('a payload beyond 1 MiB is refused, one just below is carried whole', async () => {
+  test('a payload over 1 MiB is refused; a smaller one is stored whole', async () => {
     const kind = defineKind(unique('large'))
     const error = await thrownBy(ichido().submit(kind, 'é'.repeat(512 * 1024)))
     expect(error).toMatchObject({ code: 'PAYLOAD_TOO_LARGE' })
@@ -191,7 +191,7 @@ eachEmbedded(({ ichido }) => {
     expect(await job.result()).toBe(512 * 1024 - 1)
   })
 
-  test('a payload is handed over as JSON has it, and its key stands for that', async () => {
+  test('the handler gets the payload as JSON, and the key stands for that', async () => {
     const kind = defineKind(unique('json'))
     const given = { at: new Date(0), gone: undefined, list: [null] }
     const job = await ichido().submit(kind, given, { key: kind.name })
@@ -200,7 +200,7 @@ eachEmbedded(({ ichido }) => {
     expect(await ichido().submit(kind, json, { key: kind.name })).toMatchObject({ id: job.id, replayed: true })
   })
 
-  test('what a handler throws is tried again, later each time', async () => {
+  test('an error of a handler is retried with growing delays', async () => {
     const kind = defineKind(unique('flaky'), { ...FAST, result: z.string() })
     const attempts: number[] = []
     ichido().handle(kind, ({ job }) => {
@@ -224,7 +224,7 @@ eachEmbedded(({ ichido }) => {
       expect(Date.parse(started_at ?? '')).toBeGreaterThanOrEqual(Date.parse(run_at))
   })
 
-  test('Fatal is not tried again: the job is a dead letter', async () => {
+  test('Fatal is not retried; the job becomes a dead letter', async () => {
     const kind = defineKind(unique('fatal'), FAST)
     let calls = 0
     ichido().handle(kind, () => {
@@ -246,7 +246,7 @@ eachEmbedded(({ ichido }) => {
     ])
   })
 
-  test('with its attempts used up the job is a dead letter, and says what the last one died of', async () => {
+  test('after its last attempt the job is a dead letter with the last error', async () => {
     const kind = defineKind(unique('hopeless'), { ...FAST, maxAttempts: 2 })
     ichido().handle(kind, ({ job }) => {
       throw new RangeError(`attempt ${job.attempt}: a\0b${'😀'.slice(0, 1)}`)
@@ -268,7 +268,7 @@ eachEmbedded(({ ichido }) => {
     ['is no JSON', () => ({ bytes: 1, items: [0, { big: 1n }] }), 'INVALID_VALUE', 'result.items[1].big is a BigInt'],
     ['has half a character', () => ({ bytes: 1, half: '\ud800' }), 'INVALID_PAYLOAD', 'result.half has half of'],
     ['is too large', () => ({ bytes: 1, text: 'é'.repeat(2 ** 21) }), 'PAYLOAD_TOO_LARGE', 'larger than 4194304 bytes'],
-  ])('a result that %s fails the job for good', async (_, result, code, message) => {
+  ])('a result that %s fails the job without a retry', async (_, result, code, message) => {
     const schema = z.looseObject({ bytes: z.int() })
     const kind = defineKind(unique('result'), { ...FAST, result: schema })
     ichido().handle(kind, () => result() as z.input<typeof schema>)
@@ -281,7 +281,7 @@ eachEmbedded(({ ichido }) => {
     expect((await job.get()).runs).toHaveLength(1)
   })
 
-  test('a payload that was stored before its schema changed fails the job for good', async () => {
+  test('a stored payload that no longer matches its schema fails the job', async () => {
     const name = unique('changed')
     const job = await ichido().submit(name, { old: true })
     ichido().handle(defineKind(name, { payload: z.object({ fresh: z.boolean() }) }), () => {})

@@ -22,7 +22,7 @@ afterAll(async () => {
   await fresh.leave()
 })
 
-test('the time in which the thread stood in is counted once, also when the database refused it meanwhile', async () => {
+test('the covered time counts once, even after a refused heartbeat', async () => {
   const heart = new SpareHeart({ storage: { databaseUrl: fresh.url }, world: realWorld, onTrouble: () => {} })
   heart.keep('local:1')
   await heart.start()
@@ -47,7 +47,7 @@ test('the time in which the thread stood in is counted once, also when the datab
   }
 })
 
-test('options that a thread cannot be given are told before the first run, and once', async () => {
+test('options that cannot be copied are reported once, before the first run', async () => {
   const troubles: unknown[] = []
   const pool = new pg.Pool({ ssl: { checkServerIdentity: () => undefined } })
   const heart = new SpareHeart({ storage: { pool }, world: realWorld, onTrouble: (error) => troubles.push(error) })

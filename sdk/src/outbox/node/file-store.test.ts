@@ -47,8 +47,8 @@ async function filled(...names: string[]): Promise<Buffer> {
   return readFileSync(path)
 }
 
-describe('what it keeps', () => {
-  test('items in their order, as they were changed last, for whoever opens the file next', async () => {
+describe('stored items', () => {
+  test('keep their order and their last change for the next process', async () => {
     const store = open()
     for (const name of ['a', 'b', 'c']) expect(await store.add(item(name))).toEqual(item(name))
     const progress = { attempts: 2, status: 'failed', dueAtMs: 7, error: 'Größe\nfalsch' } as const
@@ -61,7 +61,7 @@ describe('what it keeps', () => {
     expect(warnings).toEqual([])
   })
 
-  test('one that is gone is neither changed nor removed, and does not come back', async () => {
+  test('a removed item is neither changed nor removed again, and does not return', async () => {
     const store = open()
     await store.add(item('a'))
     await store.remove('a')
@@ -70,19 +70,19 @@ describe('what it keeps', () => {
     expect(await ids(open())).toEqual([])
   })
 
-  test('a key once, whoever adds it', async () => {
+  test('a key is stored once, by any process', async () => {
     await open().add(item('a'))
     expect(await open().add(item('b', { key: 'key-a' }))).toEqual(item('a'))
     expect(await ids(open())).toEqual(['a'])
   })
 
-  test('for its owner only', async () => {
+  test('are readable only by the owner', async () => {
     await open().add(item('a'))
     expect(statSync(path).mode & 0o777).toBe(0o600)
     expect(statSync(join(path, '..')).mode & 0o777).toBe(0o700)
   })
 
-  test('what several write at once, also while one of them rewrites the file', async () => {
+  test('survive concurrent writers, even during a rewrite of the file', async () => {
     const dead = Array.from({ length: 990 }, (_, i) => encode({ remove: String(i) }))
     write([header, ...dead].join(''))
     const [one, other] = [open(), open()]
@@ -100,7 +100,7 @@ describe('what it keeps', () => {
     expect(warnings).toEqual([])
   })
 
-  test('no more than 10,000', async () => {
+  test('are at most 10,000', async () => {
     const lines = Array.from({ length: 10_000 }, (_, i) => encode({ add: item(String(i)) }))
     write([header, ...lines].join(''))
     const store = open()
@@ -111,7 +111,7 @@ describe('what it keeps', () => {
 })
 
 describe('a damaged file', () => {
-  test('cut off at any byte, it gives all whole lines, and takes new ones', async () => {
+  test('cut at any byte, keeps all complete lines and accepts new ones', async () => {
     const whole = await filled('a', 'b', 'c')
     const ends = [...whole.keys()].filter((i) => whole[i] === 0x0a).map((i) => i + 1)
     const someLengths = [0, 1, 50, ...ends, ...ends.map((end) => end - 1)]
@@ -159,7 +159,7 @@ describe('a damaged file', () => {
     ['a second header', encode({ header: { version: 1, generation: 'x' } }).trimEnd(), 'only be the first line'],
     ['an empty line', '', 'its checksum is wrong'],
     ['the checksum of nothing', 'e3b0c442 ', 'it is not an outbox entry'],
-  ])('%s in the middle is set aside, with a word about it; the rest is kept', async (_, line, problem) => {
+  ])('%s in the middle is moved aside with a warning; the rest is kept', async (_, line, problem) => {
     const [header = '', a = '', c = ''] = (await filled('a', 'c')).toString().split(/(?<=\n)/)
     writeFileSync(path, Buffer.concat([Buffer.from(header + a), Buffer.from(line), Buffer.from(`\n${c}`)]))
     const store = open()
@@ -173,7 +173,7 @@ describe('a damaged file', () => {
     expect(warnings).toHaveLength(1)
   })
 
-  test('a file that is no outbox at all is set aside wholly', async () => {
+  test('a file that is not an outbox is moved aside completely', async () => {
     write('my\nnotes\n')
     const store = open()
     await store.add(item('a'))
@@ -182,7 +182,7 @@ describe('a damaged file', () => {
     expect(warnings[0]).toContain('2 lines of')
   })
 
-  test('damage that comes while it is open is found', async () => {
+  test('damage while the file is open is found', async () => {
     const store = open()
     await store.add(item('a'))
     writeFileSync(path, 'torn', { flag: 'a' })
@@ -194,7 +194,7 @@ describe('a damaged file', () => {
     expect(await ids(open())).toEqual(['c'])
   })
 
-  test('a file of a newer version is refused, and stays as it is', async () => {
+  test('a file of a newer version is refused and not changed', async () => {
     const text = `${encode({ header: { version: 2, generation: 'g' } })}of another format\n`
     write(text)
     const store = open()
@@ -205,7 +205,7 @@ describe('a damaged file', () => {
     expect(readdirSync(join(path, '..')).filter((name) => name.endsWith('.damaged'))).toEqual([])
   })
 
-  test('where nothing can be written, it says so', async () => {
+  test('an unwritable path is reported', async () => {
     writeFileSync(join(folder, 'file'), '')
     await expect(open(join(folder, 'file', 'outbox')).list()).rejects.toThrow(
       /^The lock file .* cannot be used: EEXIST/,

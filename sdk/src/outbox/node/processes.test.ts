@@ -20,7 +20,7 @@ const children = new Set<ChildProcess>()
 let server: Server
 /** The keys that arrived, in order. */
 let arrived: string[] = []
-/** Told of each that arrives; settles when it may be answered. */
+/** Called for each key that arrives; settles when it may be answered. */
 let answering: (key: string, response: ServerResponse) => Promise<void> | void = () => {}
 
 beforeAll(async () => {
@@ -90,7 +90,7 @@ class Actor {
 const ready = (said: readonly string[]) => said.includes('ready')
 const flushed = (said: readonly string[]) => said.includes('flushed')
 
-/** Left over: starting one costs a third of a second of a core. */
+/** Reused, because a start costs a third of a second of a core. */
 let idle: Actor | undefined
 
 async function start(): Promise<Actor> {
@@ -120,7 +120,7 @@ async function fill(keys: readonly string[]): Promise<void> {
 
 const list = () => read((store) => store.list())
 
-test('two processes flush one file: each item is sent once, in order; killed with -9, the other one goes on', async () => {
+test('two processes send each item once, in order; after kill -9 the other continues', async () => {
   const first = Array.from({ length: size(10, 200) }, (_, i) => `first-${i}`)
   await fill(first)
   const [one, other] = await Promise.all([start(), start()])
@@ -149,14 +149,14 @@ test('two processes flush one file: each item is sent once, in order; killed wit
   await one.kill9()
   killed.resolve()
   await other.hears(flushed)
-  // What was cut off comes again, under its key; nothing else does.
+  // Only the interrupted item comes again, with its key.
   expect(arrived).toEqual(second.toSpliced(2, 0, 'second-2'))
   expect(await list()).toEqual([])
   expect(other.said.splice(0)).toEqual(['flushed'])
   idle = other
 })
 
-test('what was acknowledged survives kill -9, and is on the disk before', async (context) => {
+test('an acknowledged item is on the disk before, and survives kill -9', async (context) => {
   const strace = await findStrace()
   const acknowledged: string[] = []
   for (let round = 0; round < size(1, 60); round++) {
@@ -175,7 +175,7 @@ test('what was acknowledged survives kill -9, and is on the disk before', async 
   }
   const kept = (await list()).map(({ key }) => key)
   expect(acknowledged.filter((key) => !kept.includes(key))).toEqual([])
-  // Of each round, the last one may be there without having been acknowledged.
+  // The last item of each round may be stored without an acknowledgement.
   expect(kept.length - acknowledged.length).toBeLessThanOrEqual(size(1, 60))
   expect(new Set(kept).size).toBe(kept.length)
   if (strace === undefined) missStrace(context)

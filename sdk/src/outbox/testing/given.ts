@@ -39,7 +39,7 @@ export class Scene {
   readonly world = new FakeWorld()
   /** Key and body of what arrived, in order. */
   arrived: string[] = []
-  /** What a body is answered with instead of being taken. */
+  /** The error answer for a body. */
   troubles = new Map<string, unknown>()
 
   readonly send: Send<string, Taken> = async ({ key, body }) => {
@@ -52,7 +52,7 @@ export class Scene {
     return this.openAny({ send: this.send, ...given })
   }
 
-  /** Of anything. */
+  /** Matches any body. */
   openAny<Body, Answer>(
     given: Pick<OutboxOptions<Body, Answer>, 'send'> & Partial<OutboxOptions<Body, Answer>>,
   ): Outbox<Body, Answer> {

@@ -2,7 +2,7 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { untilStopped } from './command-line.ts'
 import { nodeWorld } from './world.ts'
 
-test('what comes twice within a second, directly and through npm, stops once; later it is a second time', async () => {
+test('a signal that repeats within a second counts once; a later one counts again', async () => {
   const nowMs = vi.spyOn(nodeWorld, 'monotonic').mockReturnValue(5_000)
   const before = new Set([...process.listeners('SIGTERM'), ...process.listeners('SIGINT')])
   onTestFinished(() => {

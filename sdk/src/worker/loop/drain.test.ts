@@ -26,23 +26,20 @@ function loop(startAtOnce: boolean, concurrency = 1): WorkerLoop {
 
 const lease = (id: string): LeaseShape => ({ ...LEASE, lease_id: id })
 
-test.each([true, false])(
-  'what a poll brings after it was called off is given back (started at once: %s)',
-  async (atOnce) => {
-    const running = loop(atOnce)
-    await settled()
-    plane.work.push(lease('late'))
-    const closing = running.close(30_000)
-    await settled()
-    for (const end of ends) end()
-    await closing
-    expect(begun).toEqual([])
-    expect(plane.starts).toEqual([])
-    expect(plane.reports).toEqual(['released'])
-  },
-)
+test.each([true, false])('runs of an aborted poll are released (started at once: %s)', async (atOnce) => {
+  const running = loop(atOnce)
+  await settled()
+  plane.work.push(lease('late'))
+  const closing = running.close(30_000)
+  await settled()
+  for (const end of ends) end()
+  await closing
+  expect(begun).toEqual([])
+  expect(plane.starts).toEqual([])
+  expect(plane.reports).toEqual(['released'])
+})
 
-test('what was leased in an answer that got lost is collected and given back', async () => {
+test('runs of a lost answer are collected and released', async () => {
   plane.lease = (call: LeaseCall, signal?: AbortSignal) => {
     plane.polls.push(call)
     if (call.waitMs === 0) return Promise.resolve([lease('lost')])
@@ -59,7 +56,7 @@ test('what was leased in an answer that got lost is collected and given back', a
   expect(plane.reports).toEqual(['released'])
 })
 
-test('what a report brings after the end was asked for is given back; what runs ends as it would', async () => {
+test('runs that a report brings after close are released; others end normally', async () => {
   plane.work.push(lease('one'), lease('two'))
   const running = loop(true, 2)
   await settled()

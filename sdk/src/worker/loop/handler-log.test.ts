@@ -27,7 +27,7 @@ const text = () =>
     .map((chunk) => chunk.text)
     .join('')
 
-test('lines go in order, together when many come up, and before the outcome', async () => {
+test('lines are sent in order, several at once, and before the outcome', async () => {
   let reportsBefore = -1
   const send = plane.log.bind(plane)
   plane.log = async (leaseId, chunks) => {
@@ -47,7 +47,7 @@ test('lines go in order, together when many come up, and before the outcome', as
   expect(plane.reports).toEqual([{ result: 'done' }])
 })
 
-test('lines of a handler that goes on are sent meanwhile', async () => {
+test('lines are sent while the handler runs', async () => {
   const ended = Promise.withResolvers<void>()
   let say = (_line: string) => {}
   await run(async ({ log }) => {
@@ -66,7 +66,7 @@ test('lines of a handler that goes on are sent meanwhile', async () => {
   expect(plane.reports).toEqual([{ result: null }])
 })
 
-test('a chunk that nobody heard is sent again under its number, and the outcome waits for it', async () => {
+test('a chunk is retried with its number, and the outcome waits for it', async () => {
   plane.troubles.log.push(unavailable())
   await run(({ log }) => log('kept'))
   expect([logged(), plane.reports]).toEqual([[], []])
@@ -75,7 +75,7 @@ test('a chunk that nobody heard is sent again under its number, and the outcome 
   expect(plane.reports).toEqual([{ result: null }])
 })
 
-test('in an outage that does not end the outcome waits no longer than the run may go on alone', async () => {
+test('in an endless outage the outcome waits only as long as the run may continue', async () => {
   plane.log = () => Promise.reject(unavailable())
   await run(({ log }) => log('never heard'))
   await world.pass(LEASE.continuation_seconds * 1_000)
@@ -91,7 +91,7 @@ test.each<[string, Handler<unknown, unknown>]>([
       for (const line of [undefined, 1n, { toString: null }, new Error('x'), Symbol('y')]) log(line as never)
     },
   ],
-])('%s never fails a handler', async (_, handler) => {
+])('%s does not fail a handler', async (_, handler) => {
   plane.troubles.log.push(new IchidoError('LEASE_LOST'))
   await run(handler)
   expect(plane.reports).toEqual([{ result: null }])
@@ -99,7 +99,7 @@ test.each<[string, Handler<unknown, unknown>]>([
   expect(troubles).toMatchObject([{ code: 'LEASE_LOST' }])
 })
 
-test('what cannot be stored is replaced, and no chunk ends in the middle of a character', async () => {
+test('invalid characters are replaced, and no chunk cuts a character', async () => {
   await run(({ log }) => {
     log('first')
     log(`a\0b\ud800${'😀'.repeat(64 * 1024)}`)
@@ -109,7 +109,7 @@ test('what cannot be stored is replaced, and no chunk ends in the middle of a ch
     expect([chunk.text.isWellFormed(), chunk.text.length <= 64 * 1024]).toEqual([true, true])
 })
 
-test('8 MiB of a run are kept, and the log says that the rest is not', async () => {
+test('8 MiB of a run are kept, and the log notes the cut', async () => {
   await run(({ log }) => {
     for (let n = 0; n < 9; n++) log('x'.repeat(1024 * 1024))
     log('unheard')

@@ -6,7 +6,7 @@ import { Heart } from './heart.ts'
 import type { Hold } from './ports.ts'
 
 const ONE_S = 1_000
-/** Of LEASE: a quarter of its time. */
+/** A quarter of the time of LEASE. */
 const BEAT_MS = 15_000
 
 let world: FakeWorld
@@ -26,7 +26,7 @@ function hold(leaseId: string): { hold: Hold; run: AbortController } {
 
 const codeOf = ({ signal }: AbortController) => (signal.reason instanceof Stopped ? signal.reason.code : signal.reason)
 
-test('a run hears that it is to stop when somebody says so, not at its next heartbeat', async () => {
+test('a cancellation stops a run before its next heartbeat', async () => {
   const [one, other] = [hold('one'), hold('other')]
   await world.pass(ONE_S)
   expect(plane.listened).toEqual([[]])
@@ -37,7 +37,7 @@ test('a run hears that it is to stop when somebody says so, not at its next hear
   expect(plane.beats).toEqual([])
 })
 
-test('what was told is known to the next call, which does not come at once', async () => {
+test('the next call knows the canceled leases, and does not come at once', async () => {
   hold('one')
   await world.pass(ONE_S)
   plane.cancel(['one', 'not ours'])
@@ -47,7 +47,7 @@ test('what was told is known to the next call, which does not come at once', asy
   expect(plane.listened).toEqual([[], ['one', 'not ours']])
 })
 
-test('nobody listens for runs that end at once, or when none is left', async () => {
+test('there is no long poll for short runs, or without runs', async () => {
   hold('short').hold.letGo()
   await world.pass(ONE_S)
   expect(plane.listened).toEqual([])
@@ -63,7 +63,7 @@ test('nobody listens for runs that end at once, or when none is left', async () 
   expect(plane.listened).toHaveLength(2)
 })
 
-test('who cannot be listened to is asked again when a heartbeat was heard', async () => {
+test('a failed long poll is repeated after an answered heartbeat', async () => {
   plane.troubles.cancels.push(unavailable())
   plane.troubles.heartbeat.push(unavailable())
   hold('one')

@@ -56,7 +56,7 @@ const thrown = (call: Promise<unknown>) =>
     (error: unknown) => error,
   )
 
-test('calls say what the contract says, with the token of the moment', async () => {
+test('calls match the contract and use the current token', async () => {
   answer = says(204)
   expect(await transport.lease(CALL)).toEqual([])
   token = 'two'
@@ -103,7 +103,7 @@ test('calls say what the contract says, with the token of the moment', async () 
   ])
 })
 
-test('a worker that was revoked holds nothing', async () => {
+test('a revoked worker holds no leases', async () => {
   answer = says(403, { error: { code: 'FORBIDDEN', message: 'revoked', details: {}, request_id: 'r' } })
   expect(await transport.heartbeat(['a'])).toEqual([{ held: false, cancelRequested: false }])
   expect(await thrown(transport.start('a', 's'))).toMatchObject({ code: 'FORBIDDEN' })
@@ -119,17 +119,17 @@ test.each<[string, (response: ServerResponse) => void, boolean]>([
   expect(await thrown(transport.lease(CALL))).toMatchObject({ code: 'UNAVAILABLE', retryable: true, details: { cut } })
 })
 
-test('what the control plane itself is in trouble with is told as it says it', async () => {
+test('an error of the control plane keeps its code and message', async () => {
   answer = says(503, { error: { code: 'UNAVAILABLE', message: 'stopping', details: {}, request_id: 'r' } })
   expect(await thrown(transport.lease(CALL))).toMatchObject({ code: 'UNAVAILABLE', message: 'stopping' })
 })
 
-test('nobody there is an outage that is no cut', async () => {
+test('an unreachable server is an outage, not a cut', async () => {
   const nowhere = httpWorkerTransport({ url: 'http://127.0.0.1:1', token: () => token, world })
   expect(await thrown(nowhere.release('l'))).toMatchObject({ code: 'UNAVAILABLE', details: { cut: false } })
 })
 
-test('each call has a deadline; a poll has its own time and a little more', async () => {
+test('each call has a timeout; that of a poll is a little longer than its wait', async () => {
   answer = () => {}
   const poll = thrown(transport.lease(CALL))
   const beat = thrown(transport.heartbeat(['a']))
@@ -141,7 +141,7 @@ test('each call has a deadline; a poll has its own time and a little more', asyn
   expect(world.pendingMs).toEqual([])
 })
 
-test('a poll that is called off is no outage', async () => {
+test('an aborted poll is not an outage', async () => {
   answer = () => {}
   const controller = new AbortController()
   const poll = thrown(transport.lease(CALL, controller.signal))

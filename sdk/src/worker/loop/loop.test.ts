@@ -43,7 +43,7 @@ function loop(options: Partial<LoopOptions> = {}, box?: Outbox): WorkerLoop {
 const leases = (count: number): LeaseShape[] =>
   Array.from({ length: count }, (_, i) => ({ ...LEASE, lease_id: `lease ${i}` }))
 
-test('what was leased is started by a call of its own, before the work begins', async () => {
+test('a leased run is started by a separate call before the work', async () => {
   plane.work.push(LEASE)
   const running = loop()
   await settled()
@@ -53,7 +53,7 @@ test('what was leased is started by a call of its own, before the work begins', 
   await running.close(0)
 })
 
-test('a start that is refused is not begun; one that nobody heard is asked again', async () => {
+test('a refused start does not begin the work; a lost one is repeated', async () => {
   plane.work.push(...leases(2))
   plane.troubles.start.push(new IchidoError('LEASE_LOST'), unavailable(), unavailable())
   const running = loop()
@@ -64,7 +64,7 @@ test('a start that is refused is not begun; one that nobody heard is asked again
   await running.close(0)
 })
 
-test('a start that had been carried out before confirms nothing: a heartbeat does, or the run is not begun', async () => {
+test('a repeated start must be confirmed by a heartbeat before the work', async () => {
   plane.work.push(...leases(2))
   plane.started.add('lease 0').add('lease 1')
   plane.answerBeat = async () => ({ held: plane.beats.length > 1, cancelRequested: false })
@@ -76,7 +76,7 @@ test('a start that had been carried out before confirms nothing: a heartbeat doe
   await running.close(0)
 })
 
-test('a start that nobody hears for too long is given back, not begun', async () => {
+test('a run whose start is not answered in time is released', async () => {
   plane.work.push(LEASE)
   plane.troubles.start.push(...Array.from({ length: 999 }, unavailable))
   const running = loop()
@@ -86,7 +86,7 @@ test('a start that nobody hears for too long is given back, not begun', async ()
   void running.close(0)
 })
 
-test('what a long poll brings is confirmed by a heartbeat before it is begun', async () => {
+test('runs of a long poll are confirmed by a heartbeat before the work', async () => {
   const running = loop({ startAtOnce: true })
   let leased: ((leases: LeaseShape[]) => void) | undefined
   plane.lease = (call) => {
@@ -111,7 +111,7 @@ test('what a long poll brings is confirmed by a heartbeat before it is begun', a
   await closing
 })
 
-test('slots are those of no other run at the same time', async () => {
+test('no two runs have the same slot at the same time', async () => {
   plane.work.push(...leases(5))
   const ends: (() => void)[] = []
   const work = (run: RunInHand) =>
@@ -130,7 +130,7 @@ test('slots are those of no other run at the same time', async () => {
   await running.close(0)
 })
 
-test('runs that end while a report is on its way are reported together, and bring as many new ones', async () => {
+test('runs that end during a report are reported together and replaced', async () => {
   plane.work.push(...leases(8))
   const running = loop({ concurrency: 4, startAtOnce: true })
   await settled()
@@ -145,7 +145,7 @@ test('runs that end while a report is on its way are reported together, and brin
   await running.close(0)
 })
 
-test('of many that end at once a second call goes out beside the first; each brings what it makes room for, under its own name', async () => {
+test('many reports use two calls at once; each leases as many runs as it frees', async () => {
   plane.work.push(...leases(1_000))
   const { report } = plane
   const answers: (() => void)[] = []
@@ -174,7 +174,7 @@ test('of many that end at once a second call goes out beside the first; each bri
   await running.close(0)
 })
 
-test('a poll whose answer got lost is asked again as it was: it may bring all that it asked for, and no more', async () => {
+test('a lost poll is repeated unchanged', async () => {
   plane.work.push(...leases(2))
   const ends: (() => void)[] = []
   const work = (run: RunInHand) => {
@@ -198,7 +198,7 @@ test('a poll whose answer got lost is asked again as it was: it may bring all th
   await running.close(0)
 })
 
-test('nothing new takes the room of what a lost call may have brought', async () => {
+test('no new poll takes the room of the runs of a lost answer', async () => {
   plane.work.push(...leases(4))
   const ends: (() => void)[] = []
   const work = (run: RunInHand) =>
@@ -225,7 +225,7 @@ test('nothing new takes the room of what a lost call may have brought', async ()
   await running.close(0)
 })
 
-test('a report and a poll that are told to wait are sent again after that time, and nothing is lost', async () => {
+test('a report and a poll are repeated after Retry-After, without loss', async () => {
   const tooMany = () => new IchidoError('RATE_LIMITED', 'Too many', {}, { retryAfterMs: 7_000 })
   plane.work.push(LEASE)
   plane.troubles.lease.push(tooMany())
@@ -242,7 +242,7 @@ test('a report and a poll that are told to wait are sent again after that time, 
   await running.close(0)
 })
 
-test('a call that is refused as a whole because of one report is made for each alone', async () => {
+test('a call that is refused because of one report is split', async () => {
   plane.work.push(...leases(3))
   plane.troubles.report.push(new IchidoError('PAYLOAD_TOO_LARGE'), new IchidoError('PAYLOAD_TOO_LARGE'))
   const running = loop({ concurrency: 3, startAtOnce: true })
@@ -251,7 +251,7 @@ test('a call that is refused as a whole because of one report is made for each a
   await running.close(0)
 })
 
-test('an eager outbox has each report before it is sent, and no longer when it was heard', async () => {
+test('an eager outbox keeps each report from before the call until its answer', async () => {
   plane.work.push(LEASE)
   plane.troubles.report.push(unavailable())
   const running = loop({}, outbox(true))
@@ -263,7 +263,7 @@ test('an eager outbox has each report before it is sent, and no longer when it w
   await running.close(0)
 })
 
-test('what is kept waits for the next start when the process must end', async () => {
+test('stored reports wait for the next start when the process must end', async () => {
   plane.work.push(LEASE)
   plane.troubles.report.push(...Array.from({ length: 999 }, unavailable))
   const running = loop({}, outbox(false))
@@ -276,7 +276,7 @@ test('what is kept waits for the next start when the process must end', async ()
   expect(plane.reports).toEqual([])
 })
 
-test('a report that is refused for good is not kept', async () => {
+test('a permanently refused report is not kept', async () => {
   plane.work.push(LEASE)
   plane.refusals.push(new IchidoError('LEASE_LOST'), new IchidoError('LEASE_LOST'))
   const running = loop({}, outbox(true))
@@ -286,7 +286,7 @@ test('a report that is refused for good is not kept', async () => {
   await running.close(0)
 })
 
-test('who gives up long polls says so, once', async () => {
+test('giving up long polls is reported once', async () => {
   plane.lease = async () => []
   const running = loop()
   await world.pass(60_000)

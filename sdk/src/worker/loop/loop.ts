@@ -171,7 +171,7 @@ export class WorkerLoop {
     }
   }
 
-  /** What to lease together with the reports; nothing while a poll waits, because it asked for all the room. */
+  /** Leases runs together with reports; not while a poll waits, because that asked for all the room. */
   #askNext(reporting: number): NextCall | null {
     const room = this.#options.concurrency - this.#inHand.size + this.#leaving + reporting - this.#asked
     if (this.#waitsForWork || this.#polling.signal.aborted) return null

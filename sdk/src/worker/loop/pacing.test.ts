@@ -4,14 +4,14 @@ import { Pacing } from './pacing.ts'
 
 const LONG_MS = 20_000
 
-test('long polls follow each other at once, whether they bring work or not', () => {
+test('long polls follow each other without a pause', () => {
   const pacing = new Pacing(new FakeWorld())
   expect(pacing.waitMs).toBe(LONG_MS)
   expect([pacing.answered(LONG_MS, 0), pacing.answered(5, 3), pacing.answered(LONG_MS, 0)]).toEqual([0, 0, 0])
   expect(pacing.waitMs).toBe(LONG_MS)
 })
 
-test('long polls that something cuts give way to short ones, 5 to 30 s apart, until they are tried again', async () => {
+test('cut long polls are replaced by short ones, 5 to 30 s apart, for some time', async () => {
   const world = new FakeWorld()
   const pacing = new Pacing(world)
   expect(pacing.failed(10_000, true)).toBe(1_000)
@@ -26,7 +26,7 @@ test('long polls that something cuts give way to short ones, 5 to 30 s apart, un
   expect(pacing.waitMs).toBe(LONG_MS)
 })
 
-test('a control plane that is started again hangs up each time, and polls go on waiting', () => {
+test('restarts of the control plane do not end long polls', () => {
   const pacing = new Pacing(new FakeWorld())
   for (let restarts = 0; restarts < 5; restarts++) {
     pacing.failed(10_000, true)
@@ -35,13 +35,13 @@ test('a control plane that is started again hangs up each time, and polls go on 
   }
 })
 
-test('answers that come too early to have waited are the same as cuts', () => {
+test('answers that come too early count as cuts', () => {
   const pacing = new Pacing(new FakeWorld())
   expect([pacing.answered(10, 0), pacing.answered(10, 0)]).toEqual([1_000, 5_000])
   expect(pacing.waitMs).toBe(0)
 })
 
-test('a control plane that is away is asked later and later, and that is no reason to give up long polls', () => {
+test('in an outage the pauses grow, and long polls continue after it', () => {
   const pacing = new Pacing(new FakeWorld())
   const pauses = Array.from({ length: 7 }, () => pacing.failed(3, true))
   expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000])
@@ -50,7 +50,7 @@ test('a control plane that is away is asked later and later, and that is no reas
   expect(pacing.failed(3, false)).toBe(1_000)
 })
 
-test('pauses are spread', () => {
+test('pauses have jitter', () => {
   const world = new FakeWorld()
   const at = (random: number) => new Pacing(Object.assign(new FakeWorld(), { random: () => random })).failed(0, false)
   expect([at(0), at(0.999)]).toEqual([800, expect.closeTo(1_200, -1)])

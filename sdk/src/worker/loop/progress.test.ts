@@ -22,7 +22,7 @@ async function run(handler: Handler<unknown, unknown>, lease: Partial<LeaseShape
   return loop
 }
 
-test('progress is counted from 1; what comes up meanwhile goes together, as it was when it was told', async () => {
+test('progress is numbered from 1; waiting events share a call, as they were published', async () => {
   const data = { percent: 0 }
   await run(async ({ progress }) => {
     await progress(undefined)
@@ -39,7 +39,7 @@ test('progress is counted from 1; what comes up meanwhile goes together, as it w
   expect(plane.reports).toEqual([{ result: null }])
 })
 
-test('stages have the ranges of the job, and a number outside of them is nobodyâ€™s event', async () => {
+test('stages have the ranges of the job, and other numbers are refused', async () => {
   const problems: unknown[] = []
   await run(
     async ({ progress }) => {
@@ -69,7 +69,7 @@ test('stages have the ranges of the job, and a number outside of them is nobodyâ
   expect(plane.reports).toEqual([{ result: null }])
 })
 
-test('a call that got lost is sent again with the same seq, before the outcome is reported', async () => {
+test('a lost call is repeated with the same seq, before the outcome', async () => {
   plane.troubles.publish.push(unavailable(), unavailable())
   await run(({ progress }) => {
     void progress({ n: 1 })
@@ -87,7 +87,7 @@ test('a call that got lost is sent again with the same seq, before the outcome i
   expect(world.pendingMs.every((ms) => ms < 60_000)).toBe(true)
 })
 
-test('who waits for an event that nobody hears is told when the run is to stop; the event is still sent', async () => {
+test('a stop rejects progress() in an outage; the event is still sent', async () => {
   plane.troubles.publish.push(...Array.from({ length: 5 }, unavailable))
   const heard: unknown[] = []
   await run(
@@ -107,7 +107,7 @@ test('who waits for an event that nobody hears is told when the run is to stop; 
   expect(plane.reports).toMatchObject([{ code: 'TIMEOUT' }])
 })
 
-test('one event that is refused does not keep the others back; who waits for it hears so, who does not goes on', async () => {
+test('a refused event rejects only its own call', async () => {
   plane.refusedStage = 'bad'
   const heard: unknown[] = []
   await run(async ({ progress }) => {
@@ -123,7 +123,7 @@ test('one event that is refused does not keep the others back; who waits for it 
   expect(plane.reports).toEqual([{ result: 'done' }])
 })
 
-test('data that is no JSON, and more than can be sent, is thrown', async () => {
+test('data that is not JSON, and too many events, are refused', async () => {
   const heard: unknown[] = []
   const release = Promise.withResolvers<void>()
   plane.holdPublish = release.promise
@@ -139,7 +139,7 @@ test('data that is no JSON, and more than can be sent, is thrown', async () => {
   expect(Math.max(...plane.published.map((call) => call.length))).toBe(100)
 })
 
-test('what was told goes before the outcome, through an outage that is longer than the time of the run', async () => {
+test('events are sent before the outcome, even through a long outage', async () => {
   const away = () => Array.from({ length: 999 }, unavailable)
   plane.troubles.publish.push(...away())
   plane.troubles.heartbeat.push(...away())
@@ -153,7 +153,7 @@ test('what was told goes before the outcome, through an outage that is longer th
   expect(plane.reports).toEqual([{ result: null }])
 })
 
-test('events of a run that is told to stop meanwhile are dropped, and that is said', async () => {
+test('events of a run that stops in an outage are dropped and reported', async () => {
   plane.troubles.publish.push(...Array.from({ length: 999 }, unavailable))
   const loop = await run(({ progress }) => void progress(1))
   await world.pass(20_000)
@@ -166,7 +166,7 @@ test('events of a run that is told to stop meanwhile are dropped, and that is sa
   ])
 })
 
-test('a lost lease holds nobody up', async () => {
+test('a lost lease ends the wait for events', async () => {
   plane.troubles.publish.push(...Array.from({ length: 100 }, unavailable))
   plane.answerBeat = async () => ({ ...HELD, held: false })
   let told: Promise<void> | undefined

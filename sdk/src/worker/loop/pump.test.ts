@@ -7,7 +7,7 @@ import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { Tail } from '../agent/output/output.ts'
 import { Pump } from './pump.ts'
 
-/** Of a run that nobody tells to stop. */
+/** The signal of a run that is not stopped. */
 const RUNNING = new AbortController().signal
 
 let folder: string
@@ -19,7 +19,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-test('a file that is gone says nothing, and one in its place begins anew', () => {
+test('a removed file yields nothing, and a new one is read from its start', () => {
   const tail = new Tail(file)
   expect(tail.read(100)).toBe('one')
   rmSync(file)
@@ -29,7 +29,7 @@ test('a file that is gone says nothing, and one in its place begins anew', () =>
   expect(tail.read(100)).toBe('another one')
 })
 
-test('a pipe or a folder in the place of a file holds nobody up', () => {
+test('a pipe or a folder instead of a file does not block', () => {
   const tail = new Tail(file)
   rmSync(file)
   execFileSync('mkfifo', [file])
@@ -39,7 +39,7 @@ test('a pipe or a folder in the place of a file holds nobody up', () => {
   expect(tail.read(100)).toBe('')
 })
 
-test('what cannot be read is told, and read again later', async () => {
+test('a file that cannot be read is reported and tried again', async () => {
   const world = new FakeWorld()
   const tail = new Tail(file)
   const troubles: unknown[] = []

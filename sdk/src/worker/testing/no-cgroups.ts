@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
 import { basename } from 'node:path'
 
-/** Loaded before a supervisor: it runs where nobody delegated a control group to it. */
+/** Loaded before a supervisor, which then has no delegated control group. */
 const make = fs.mkdirSync
 
 fs.mkdirSync = ((path: fs.PathLike, options?: fs.MakeDirectoryOptions) => {

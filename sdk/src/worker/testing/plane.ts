@@ -38,7 +38,7 @@ export class Plane implements WorkerTransport {
   readonly work: LeaseShape[] = []
   /** How many leases each heartbeat was for. */
   readonly beats: number[] = []
-  /** What each call knew that waited for runs to stop. */
+  /** The known leases of each call that waited for cancellations. */
   readonly listened: (readonly string[])[] = []
   /** Tells the one that waits. */
   cancel: (leaseIds: string[]) => void = () => {}
@@ -57,7 +57,7 @@ export class Plane implements WorkerTransport {
     report: [],
     release: [],
   }
-  /** What was started by a call whose answer got lost. */
+  /** Leases that were started by a call whose answer got lost. */
   readonly started = new Set<string>()
   readonly calls = { report: 0, publish: 0 }
   /** The events of each call. */
@@ -66,7 +66,7 @@ export class Plane implements WorkerTransport {
   readonly logged: LogChunk[][] = []
   refusedStage: string | null = null
   holdPublish: Promise<void> = Promise.resolve()
-  /** What the next reports are refused with. */
+  /** The refusals of the next reports. */
   readonly refusals: IchidoError[] = []
   answerBeat: () => Promise<Beat> = async () => HELD
 

@@ -20,7 +20,7 @@ const ichido = (args: string[], input?: string): Promise<Ended> => run(args, env
 const json = (args: string[]) => runJson(args, env)
 
 describe('demo and submit', () => {
-  test('demo runs a job to its end and shows how it goes', async () => {
+  test('demo runs a job to its end and shows its progress', async () => {
     const { code, stdout, stderr } = await ichido(['demo'])
     expect(code).toBe(0)
     expect(JSON.parse(stdout)).toEqual({ greeting: 'Hello, world!', counted_to: 5 })
@@ -31,7 +31,7 @@ describe('demo and submit', () => {
     expect(stdout + stderr).not.toContain('\u001b')
   })
 
-  test('submit prints the id; sent again with the same key, the same one', async () => {
+  test('submit prints the id; the same key prints the same id', async () => {
     const args = ['submit', 'sort', '--key', 'ci/main/17', '--payload', '{"n":1}', '--label', 'env=a=b']
     const first = await ichido(args)
     const again = await ichido(args)
@@ -52,7 +52,7 @@ describe('demo and submit', () => {
     expect(data).toHaveLength(1)
   })
 
-  test('every option arrives', async () => {
+  test('every option of submit reaches the server', async () => {
     const file = join(folder, 'payload.json')
     writeFileSync(file, '{"from":"file"}')
     const options = ['--queue', 'q', '--priority', '-3', '--max-attempts', '2', '--timeout-seconds', '60']
@@ -113,7 +113,7 @@ describe('demo and submit', () => {
     expect(late.stderr).toContain('jobs show')
   })
 
-  test('Ctrl-C while waiting says that the job goes on, and how to look at it', async () => {
+  test('Ctrl-C while waiting says that the job continues, and how to see it', async () => {
     const waiting = begin(['submit', 'nobody.takes.this', '--wait'], env)
     await expect.poll(waiting.stderr, { timeout: 20_000 }).toContain('PENDING')
     waiting.signal('SIGINT')
@@ -124,7 +124,7 @@ describe('demo and submit', () => {
     expect((await json(['jobs', 'show', jobId])).state).toBe('PENDING')
   })
 
-  test('watch shows what happened from the beginning, as lines of JSON if asked', async () => {
+  test('watch shows all events from the beginning, with --json as lines of JSON', async () => {
     const { job_id } = await json(['submit', 'demo.hello', '--queue', 'demo'])
     const { code, stdout } = await ichido(['watch', job_id, '--json'])
     expect(code).toBe(0)
@@ -156,8 +156,8 @@ describe('jobs, quota and tokens', () => {
     expect(watched).toMatchObject({ code: 1, stderr: expect.stringContaining(`error: Job ${id} was canceled\n`) })
   })
 
-  test('no state is said twice of a job that was canceled while it ran', async () => {
-    // A program that never ends by itself: on a busy machine a demo job is done before anybody can cancel it.
+  test('a job that was canceled while it ran shows each state once', async () => {
+    // A program that never ends by itself: on a busy machine a demo job ends before it is canceled.
     const state = join(folder, 'held')
     const worker = begin(['worker', '--queue', 'held', '--state', state, '--exec', 'sleep 600'], env)
     const { job_id: id } = await json(['submit', 'held', '--queue', 'held'])
@@ -173,7 +173,7 @@ describe('jobs, quota and tokens', () => {
     for (const text of [stderr, shown.stdout, shown.stderr]) expect(text).not.toMatch(/CANCELED\W+CANCELED|CANCELED:/)
   })
 
-  test('a job that has ended shows its result and who worked on it, and the way to its log', async () => {
+  test('an ended job shows its result, its worker and how to read its log', async () => {
     const { job_id } = await json(['submit', 'demo.hello', '--queue', 'demo', '--wait'])
     const { stdout, stderr } = await ichido(['jobs', 'show', job_id])
     expect(stdout).toMatch(/^result +\{.*"counted_to":5.*\}$/m)
@@ -185,7 +185,7 @@ describe('jobs, quota and tokens', () => {
     })
   })
 
-  test('a job that does not exist is a failure that says so', async () => {
+  test('an unknown job is reported as a failure', async () => {
     const { code, stdout, stderr } = await ichido(['jobs', 'show', '01a1e150-0f86-71de-92fc-23ac1bcde25e', '--json'])
     expect(code).toBe(1)
     expect(stdout).toBe('')
@@ -195,7 +195,7 @@ describe('jobs, quota and tokens', () => {
     )
   })
 
-  test('a quota is set, changed in part, kept to, and cleared', async () => {
+  test('a quota is set, changed in part, enforced and cleared', async () => {
     await json(['quota', 'set', 'local', '--cost-limit', '100', '--period', 'day'])
     const quota = await json(['quota', 'set', 'local', '--max-concurrent', '0'])
     expect(quota).toMatchObject({ custom: true, max_concurrent: 0, cost_limit: 100, period: 'day' })
@@ -211,7 +211,7 @@ describe('jobs, quota and tokens', () => {
     expect(await json(['quota', 'reservations'])).toEqual({ data: [], next_cursor: null })
   })
 
-  test('users are listed with their limits and what is used of them', async () => {
+  test('users are listed with their limits and their use', async () => {
     await json(['quota', 'set', 'zoe', '--max-concurrent', '3', '--cost-limit', '1.5', '--period', 'day'])
     const { stdout } = await ichido(['quota', 'list'])
     expect(stdout).toMatch(/^USER +LIMITS +JOBS +RESERVED +LIMIT +SPENT +COST LIMIT +BYTES +MAX BYTES\n/)
@@ -248,21 +248,21 @@ describe('usage', () => {
     expect(stderr).toContain(text)
   })
 
-  test('help and version are answers', async () => {
+  test('help and version exit with 0', async () => {
     expect(await ichido(['--version'])).toMatchObject({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) })
     const { code, stdout } = await ichido(['submit', '--help'])
     expect(code).toBe(0)
     expect(stdout).toContain('--payload')
   })
 
-  test('a server that is not there is said, with what to do', async () => {
+  test('an unreachable server is reported with advice', async () => {
     const { code, stderr } = await run(['jobs', 'list'], { ICHIDO_URL: 'http://127.0.0.1:2' })
     expect(code).toBe(1)
     expect(stderr).toContain('No server answers at http://127.0.0.1:2: connect ECONNREFUSED')
     expect(stderr).toContain('Start it with `npm start`, or set ICHIDO_URL')
   })
 
-  test('an address that is nearly right is said to be wrong', async () => {
+  test('a nearly correct URL is reported with advice', async () => {
     const secure = env.ICHIDO_URL.replace('http:', 'https:')
     const { code, stderr } = await run(['jobs', 'list'], { ICHIDO_URL: secure })
     expect(code).toBe(1)
@@ -274,7 +274,7 @@ describe('usage', () => {
 })
 
 // The last one: from the first token on, every other command would need it too.
-test('a token is made by the running server when it has the store, and then everybody needs one', async () => {
+test('the running server makes the first token, and then every call needs one', async () => {
   const created = await run(['token', 'create', '--user', 'boss', '--role', 'admin'], { ...env, DATA_DIR: folder })
   expect(created.code).toBe(0)
   expect(created.stdout).toMatch(/^ichido_\S+\n$/)

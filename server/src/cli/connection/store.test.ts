@@ -13,7 +13,7 @@ test.each([
   'postgres://u:p@127.0.0.1:5432,10.0.0.2:5432/jobs',
   'postgres://u:p@[fd00::1]:5432/jobs',
   'postgresql://u:p@localhost/jobs?host=db1,db2',
-])('%s is warned of, without its password', (address) => {
+])('%s causes a warning without its password', (address) => {
   expect(problemOf(address)).toMatch(
     /^DATABASE_URL leads to (db.example|10.0.0.2|fd00::1|db1) and does not require TLS/,
   )
@@ -27,11 +27,11 @@ test.each([
   'postgres://u:p@127.0.0.1:5432,[::1]:5433/jobs',
   'postgres://u@localhost/jobs?host=/var/run/postgresql',
   'postgres:///jobs',
-])('%s is not', (address) => {
+])('%s causes no warning', (address) => {
   expect(problemOf(address)).toBeNull()
 })
 
-test('the direct address is looked at too', () => {
+test('the direct address is checked, too', () => {
   expect(problemOf('postgres://localhost/jobs', 'postgres://db.example/jobs')).toMatch(/^DATABASE_DIRECT_URL leads to/)
   expect(tlsProblem({ dataDir: 'data' })).toBeNull()
 })
@@ -48,7 +48,7 @@ describe('an address of this machine that does not look like one', () => {
     await database.leave()
   })
 
-  test('is warned of at the start and by the doctor', async () => {
+  test('causes a warning at the start and by the doctor', async () => {
     const server = await serve(env)
     expect((await server.stop()).stderr).toContain('warning: DATABASE_URL leads to 127.1 and does not require TLS')
     const { checks } = await ichidoJson(['doctor'], { ...env, ICHIDO_URL: 'http://127.0.0.1:2' })

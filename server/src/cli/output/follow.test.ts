@@ -25,7 +25,7 @@ beforeEach(() => {
 
 const exit = { code: 'EXIT_2', message: 'The program exited\nwith code 2' }
 
-test('each attempt that failed is told with why and when the next one is due, for one request', async () => {
+test('each failed attempt has its reason and the next due time, for one request', async () => {
   job = { runs: [run(1, exit, 0, 5), run(1, null, 15)] }
   for (const state of ['PENDING', 'ASSIGNED', 'RUNNING']) expect(await failed.whyOf(move(state, 1))).toBeNull()
   expect(reads).toBe(0)
@@ -37,7 +37,7 @@ test('each attempt that failed is told with why and when the next one is due, fo
   expect(reads).toBe(2)
 })
 
-test('what happened before is told from one answer', async () => {
+test('several earlier failures need one request', async () => {
   const enoent = { code: 'ENOENT', message: 'ENOENT: no such file' }
   job = { runs: [run(1, enoent, 0, 1), run(3, exit, 2, 3), run(4, null, 5)] }
   expect(await failed.whyOf(move('FAILED', 1))).toBe('ENOENT: no such file (the next attempt is due 1 s later)')
@@ -45,7 +45,7 @@ test('what happened before is told from one answer', async () => {
   expect(reads).toBe(1)
 })
 
-test('a long message is cut; a job that cannot be read, and other events, say nothing', async () => {
+test('a long message is cut; an unreadable job and other events yield nothing', async () => {
   job = null
   expect(await failed.whyOf(move('FAILED', 1))).toBeNull()
   expect(await failed.whyOf({ stage: 'progress', data: { state: 'FAILED' } } as unknown as JobEvent)).toBeNull()

@@ -107,7 +107,7 @@ async function fill(url: string, token: string): Promise<void> {
   await call('POST', '/definitions', { name: 'nightly', kind: 'k', queue: 'q' })
 }
 
-/** What a command line needs beside its arguments. */
+/** The environment of a command line besides its arguments. */
 const MORE: Record<string, string[]> = {
   'keys extend': ['--ttl-hours', '1'],
   'definitions create': ['--kind', 'k'],
@@ -126,10 +126,10 @@ function linesOf(command: Command, path: string[] = []): string[][] {
   return [[...path, ...given, ...(MORE[path.join(' ')] ?? [])]]
 }
 
-test('no command prints what a terminal would obey, whatever the server says', async () => {
+test('no command prints control characters, whatever the server sends', async () => {
   const lines = linesOf(createProgram())
   expect(lines.length).toBeGreaterThan(50)
-  // Those that end something come last.
+  // Commands that end something come last.
   const ends = (line: string[]) => Number(/delete|revoke|clear|abort|drop|cancel|flush/.test(line[1] ?? ''))
   let shown = 0
   for (const line of lines.toSorted((a, b) => ends(a) - ends(b))) {
@@ -140,14 +140,14 @@ test('no command prints what a terminal would obey, whatever the server says', a
   expect(shown).toBeGreaterThan(30)
 })
 
-test('JSON of such text is the same value, and a terminal obeys nothing of it', async () => {
+test('JSON of such text keeps its value and has no control characters', async () => {
   const { stdout } = await ichido(['jobs', 'show', ids['job-id'] ?? '', '--json'], env)
   expect(OBEYED.test(stdout)).toBe(false)
   expect(JSON.parse(stdout).kind).toBe(`k${HOSTILE}`)
   expect(JSON.parse(jsonForTerminal(JSON.stringify({ [HOSTILE]: HOSTILE })))).toEqual({ [HOSTILE]: HOSTILE })
 })
 
-test('styles of our own reach a terminal, and those of others do not', () => {
+test('own styles reach a terminal, and foreign ones do not', () => {
   const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true)
   vi.stubEnv('NO_COLOR', '')
   const stream = { isTTY: true } as NodeJS.WriteStream
@@ -155,13 +155,13 @@ test('styles of our own reach a terminal, and those of others do not', () => {
   expect(written.mock.calls).toEqual([['\u001b[31merror:\u001b[39m  [32mfine [39m \u001b[1m [8mhidden\u001b[22m\n']])
 })
 
-test('terminal.ts is the one way out', () => {
+test('only terminal.ts writes to the terminal', () => {
   const folder = join(import.meta.dirname, '..')
   const names = globSync('**/*.ts', { cwd: folder }).filter((name) => !/\.test\.ts$|^testing/.test(name))
   const around = names.filter((name) => {
     const source = readFileSync(join(folder, name), 'utf8')
     return /process\.std(out|err)\.write|console\.|writeSync\(|\bfd: 1\b/.test(source)
   })
-  // The line of agent-line.ts holds a program that speaks for itself. Before anything is loaded, bin.ts says that Node is too old.
+  // The line of agent-line.ts contains a program with its own output. bin.ts reports an old Node before anything is loaded.
   expect(around.toSorted()).toEqual(['bin.ts', 'output/agent-line.ts', 'output/terminal.ts'])
 })

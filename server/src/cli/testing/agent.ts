@@ -10,7 +10,7 @@ export const WITHIN = { timeout: 45_000, interval: 25 }
 export interface AgentGiven {
   url: string
   queue: string
-  /** What to do: `--exec COMMAND` or `--handlers FILE`. */
+  /** `--exec COMMAND` or `--handlers FILE`. */
   work: readonly [string, string]
   state: string
   args?: readonly string[]
@@ -99,7 +99,7 @@ export interface Entry {
   what: string
 }
 
-/** What the programs of LEDGER_PROGRAM wrote, in the order in which it happened. */
+/** The lines that the programs of LEDGER_PROGRAM wrote, in order. */
 export function readLedger(file: string): Entry[] {
   const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean)
   return lines.map((line) => {

@@ -13,13 +13,13 @@ export interface Attacker {
 export interface Attack {
   port: number
   attackers: Attacker[]
-  /** Of each attacker: connections that say nothing, streams of events, and long polls. */
+  /** The silent connections, event streams and long polls of each attacker. */
   silent: number
   streams: number
   polls: number
 }
 
-/** What the server made of it. */
+/** The answers of the server. */
 export interface AttackReport {
   /** Answers to large JSON, by status. */
   json: Record<string, number>

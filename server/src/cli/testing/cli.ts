@@ -46,7 +46,7 @@ export function ichido(args: readonly string[], env: Env = {}, input?: string): 
 }
 
 export interface Begun {
-  /** What it has printed for people so far, and for programs. */
+  /** The output on stderr and stdout so far. */
   stderr(): string
   stdout(): string
   signal(signal: NodeJS.Signals): void

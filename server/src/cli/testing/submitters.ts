@@ -33,7 +33,7 @@ export class Submitters {
     this.#stopped = true
   }
 
-  /** Whoever fails from now on waits for the next server instead of taking its processor away. */
+  /** From now on a failed submitter waits for the next server, to leave it the processor. */
   moveTo(started: Promise<Serving>): void {
     this.#url = started.then(({ url }) => url)
     this.#url.catch((error: unknown) => this.fail(error))
@@ -87,7 +87,7 @@ class Unexpected extends Error {}
 
 export type Stored = { key: string; job_id: string }
 
-/** What a store holds of the submitters' jobs. */
+/** The submitters' jobs in a store. */
 export interface Kept {
   keys: Stored[]
   jobs: string[]

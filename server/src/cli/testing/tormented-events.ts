@@ -61,7 +61,7 @@ export class Watcher {
 
   constructor(url: string, jobId: string) {
     this.ended = this.#watch(url, jobId)
-    // Whoever awaits it is told, even if that is later.
+    // A later await still gets the rejection.
     this.ended.catch(() => {})
   }
 

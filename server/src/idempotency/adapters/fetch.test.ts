@@ -18,18 +18,18 @@ test('the handler can read the request after it was compared', async () => {
   expect(await response.json()).toEqual({ item: 'tea' })
 })
 
-test('a request whose body was read before is refused with what to do', async () => {
+test('a request whose body was read before is refused with advice', async () => {
   const request = requestOf(fresh().key, 'tea')
   await request.text()
   await expect(once.fetch(request, route, () => expect.fail())).rejects.toThrow('let the plugin go first')
 })
 
-test('a body larger than is compared is refused before anything runs', async () => {
+test('a request body over the limit is refused before the handler runs', async () => {
   const response = await once.fetch(requestOf(fresh().key, 'x'.repeat(1_001)), route, () => expect.fail())
   expect([response.status, (await response.json()).error.code]).toEqual([413, 'PAYLOAD_TOO_LARGE'])
 })
 
-test('a response that is too large to keep is passed on as it comes, without being gathered', async () => {
+test('a response that is too large to keep is streamed, not buffered', async () => {
   const { key } = fresh()
   let pulled = 0
   const body = new ReadableStream<Uint8Array>({
@@ -46,7 +46,7 @@ test('a response that is too large to keep is passed on as it comes, without bei
   expect([again.status, (await again.json()).error.code]).toEqual([201, 'IDEMPOTENT_BODY_NOT_KEPT'])
 })
 
-test('a response whose body breaks is a failure of the handler: the key is in doubt', async () => {
+test('a response whose body breaks leaves the key in doubt', async () => {
   const { key } = fresh()
   const broken = new ReadableStream({ pull: () => Promise.reject(new Error('on purpose')) })
   await expect(once.fetch(requestOf(key), route, () => new Response(broken))).rejects.toThrow('on purpose')
@@ -58,7 +58,7 @@ test.each<[string, Handler, number, string]>([
   ['without a body', () => new Response(null, { status: 204 }), 204, ''],
   ['of bytes', () => ({ status: 200, body: Buffer.from('tea') }), 200, 'tea'],
   ['of text', () => ({ status: 200, body: 'té' }), 200, 'té'],
-])('an answer %s comes back as it was', async (_, handler, status, text) => {
+])('an answer %s is replayed unchanged', async (_, handler, status, text) => {
   const { key } = fresh()
   for (const replayed of [null, 'true']) {
     const response = await once.fetch(requestOf(key), route, handler)
@@ -67,7 +67,7 @@ test.each<[string, Handler, number, string]>([
   }
 })
 
-test('what middleware added around a committed answer stays on it', async () => {
+test('headers that middleware added to a committed answer stay', async () => {
   const response = await once.fetch(requestOf(fresh().key), route, async (call) => {
     await call.withKey(() => ({ status: 201, body: { item: 'tea' } }))
     return new Response('other', { status: 200, headers: { 'x-served-by': 'shop', etag: '"other"' } })

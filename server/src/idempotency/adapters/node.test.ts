@@ -81,7 +81,7 @@ test.each<[string, (res: ServerResponse) => void]>([
   expect(form).toBeTruthy()
 })
 
-test('an answer in pieces, with callbacks, after the handler has returned', async () => {
+test('an answer in pieces, with callbacks, after the handler returned, is stored', async () => {
   const called: string[] = []
   const { first } = await twice((_, res) => {
     setImmediate(() => {
@@ -94,12 +94,12 @@ test('an answer in pieces, with callbacks, after the handler has returned', asyn
   expect(called).toEqual(['write', 'end'])
 })
 
-test('a 204 without a body, and several cookies, which only the first caller gets', async () => {
+test('a 204 has no body, and only the first caller gets the cookies', async () => {
   const { first, again } = await twice((_, res) => res.writeHead(204, { 'set-cookie': ['a=1', 'b=2'] }).end())
   expect([first.headers.getSetCookie(), again.headers.getSetCookie()]).toEqual([['a=1', 'b=2'], []])
 })
 
-test('the first answer counts: what comes after it changes nothing', async () => {
+test('only the first answer of a handler counts', async () => {
   const { first } = await twice((_, res) => {
     res.setHeader('location', '/1')
     res.end('good')
@@ -112,7 +112,7 @@ test('the first answer counts: what comes after it changes nothing', async () =>
   expect(errors).toEqual(['Error: too late, too'])
 })
 
-test('a body that is too large flows on at the pace of its reader', async () => {
+test('a body that is too large is sent at the pace of its reader', async () => {
   handler = (_, res) => pipeline(Readable.from(Array.from({ length: 200 }, () => Buffer.alloc(10_000, 'x'))), res)
   const key = randomUUID()
   expect((await post(key)).text).toHaveLength(2_000_000)
@@ -142,7 +142,7 @@ test.each<[string, Handler]>([
         res,
       ),
   ],
-])('a handler that %s has failed, and is not run again', async (_, broken) => {
+])('a handler that %s has failed and is not run again', async (_, broken) => {
   handler = broken
   const key = randomUUID()
   const first = await post(key)
@@ -151,7 +151,7 @@ test.each<[string, Handler]>([
   expect(runs).toBe(1)
 })
 
-test('an event stream that goes on writing after it was refused does no harm', async () => {
+test('later writes of a refused event stream are ignored', async () => {
   const ended = Promise.withResolvers<void>()
   handler = async (_, res) => {
     res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders()
@@ -166,7 +166,7 @@ test('an event stream that goes on writing after it was refused does no harm', a
   await ended.promise
 })
 
-test('a caller that hangs up does not undo what it asked for: the answer is there when it comes back', async () => {
+test('the answer of a disconnected caller is replayed when it returns', async () => {
   const key = randomUUID()
   const [entered, gone] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   handler = async (_, res) => {
@@ -183,7 +183,7 @@ test('a caller that hangs up does not undo what it asked for: the answer is ther
   expect([again.status, again.text, runs]).toEqual([200, 'made', 1])
 })
 
-test('a request that breaks off before its body came does nothing', async () => {
+test('a request that breaks off before its body has no effect', async () => {
   const key = randomUUID()
   const arrived = Promise.withResolvers<IncomingMessage>()
   before = (req) => arrived.resolve(req)
@@ -218,14 +218,14 @@ test('a body without a length is compared, too', async () => {
   expect(await send(randomUUID())).toEqual([200, ''])
 })
 
-test('a body that somebody has read and not kept is told of, and nothing runs', async () => {
+test('a body that was read and not kept is an error, and the handler does not run', async () => {
   before = (req) => text(req)
   const answer = await post(randomUUID(), 'gone')
   expect([answer.status, JSON.parse(answer.text).error.code, runs]).toEqual([500, 'INTERNAL', 0])
   expect(errors).toEqual([expect.stringContaining('let the plugin go first')])
 })
 
-test('a request that did not come this way has no call', () => {
+test('callOf throws for a request that did not pass the plugin', () => {
   const stranger = Object.create(null)
   expect(() => once.callOf(stranger)).toThrow('did not come through the node adapter')
 })

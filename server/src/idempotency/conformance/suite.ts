@@ -10,7 +10,7 @@ import { type Order, type Shop, serveOrder } from './shop.ts'
 const RESPONSE_MAX_BYTES = 20_000
 const CALLERS = 8
 
-/** What must hold in every framework and on every database. */
+/** The tests for every framework and every database. */
 export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx, Returned>): void {
   const wait = Promise.withResolvers<void>()
   let shop: Shop<Tx, Returned>
@@ -61,7 +61,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     for (const name of ['content-type', 'location']) expect(again.said(name)).toBe(first.said(name))
   }
 
-  test('the first request runs, every other one gets its answer: status, body and headers', async () => {
+  test('the first request runs; every other one gets its status, body and headers', async () => {
     const { key, note } = fresh()
     const first = await post(key, { note })
     expect(first.status).toBe(201)
@@ -71,7 +71,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('the order of JSON members is no difference; a value, the query and the path are', async () => {
+  test('the order of JSON members does not matter; values, query and path do', async () => {
     const { key, note } = fresh()
     const first = await post(key, { note, act: 'section' }, { path: '/orders/1?draft=yes' })
     const turned = `{ "act": "section",\n "note": "${note}" }`
@@ -144,7 +144,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(3)
   })
 
-  test('a client cannot fake a hit, nor can a handler', async () => {
+  test('neither a client nor a handler can fake a replay', async () => {
     const { key, note } = fresh()
     const faked = { 'idempotent-replayed': 'true', 'x-idempotency-hit': '1' }
     const order: Order = { note, act: 'section', headers: { 'Idempotent-Replayed': 'true' } }
@@ -155,7 +155,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('requests at the same time: one runs, the others wait and get its answer', async () => {
+  test('of concurrent requests one runs, and the others get its answer', async () => {
     const { key, note } = fresh()
     const replies = await Promise.all(Array.from({ length: CALLERS }, () => post(key, { note })))
     expect(new Set(replies.map((reply) => `${reply.status} ${reply.text}`)).size).toBe(1)
@@ -163,7 +163,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('a wait has an end: 409 and when to come back', async () => {
+  test('a wait ends with 409 and Retry-After', async () => {
     const { key, note } = fresh()
     const first = post(key, { note, act: 'wait' }, { path: '/impatient/1' })
     await expect.poll(() => shop.count(note), { interval: 5 }).toBe(1)
@@ -176,7 +176,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('an answer that is no success is stored, too: its effect is not run again', async () => {
+  test('an answer without success is stored and replayed, too', async () => {
     for (const [status, act] of [
       [302, 'write'],
       [404, 'section'],
@@ -189,7 +189,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     }
   })
 
-  test('a 429 is never stored: the same key may try again', async () => {
+  test('a 429 is not stored, so the same key may try again', async () => {
     const { key, note } = fresh()
     const status = 429
     for (let i = 0; i < 2; i++) {
@@ -199,7 +199,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(0)
   })
 
-  test('a 5xx or a throw leaves the key in doubt: no second run', async () => {
+  test('a 5xx or a throw leaves the key in doubt, without a second run', async () => {
     for (const order of [{ status: 503 }, { act: 'throw' }] as const) {
       const { key, note } = fresh()
       expect((await post(key, { note, ...order })).status).toBe('status' in order ? order.status : 500)
@@ -209,14 +209,14 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     }
   })
 
-  test('a hook that knows that nothing happened lets a key in doubt run', async () => {
+  test('a recover hook can let a key in doubt run again', async () => {
     const { key, note } = fresh()
     for (let i = 0; i < 2; i++) {
       expect((await post(key, { note, act: 'nothing', status: 500 }, { path: '/recovered' })).status).toBe(500)
     }
   })
 
-  test('a 5xx of a section, or a throw in it, is rolled back and can be sent again', async () => {
+  test('a 5xx or a throw in a section is rolled back and can be sent again', async () => {
     for (const order of [{ act: 'section', status: 500 }, { act: 'section_throws' }] as const) {
       const { key, note } = fresh()
       for (let i = 0; i < 2; i++) {
@@ -227,7 +227,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     }
   })
 
-  test('what a section committed is the answer, even if the handler throws after it', async () => {
+  test('a committed answer counts, even if the handler throws after it', async () => {
     const { key, note } = fresh()
     const first = await post(key, { note, act: 'section_then_throw' })
     expect([first.status, JSON.parse(first.text).note]).toEqual([201, note])
@@ -235,7 +235,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('a body too large to keep reaches its caller; a replay says so, and nothing runs again', async () => {
+  test('a body too large to keep is sent once; a replay reports that', async () => {
     const { key, note } = fresh()
     const order: Order = { note, act: 'section', bodyBytes: RESPONSE_MAX_BYTES * 5 }
     const first = await post(key, order)
@@ -246,7 +246,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('an event stream is refused, and nothing runs again', async () => {
+  test('an event stream is refused, and the handler does not run again', async () => {
     const { key, note } = fresh()
     const order = { note, headers: { 'content-type': 'text/event-stream' }, bodyBytes: 10 }
     const first = await post(key, order)
@@ -255,7 +255,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('a body of many packets is compared whole, and the handler still gets it', async () => {
+  test('a body of many packets is compared whole and reaches the handler', async () => {
     const { key, note } = fresh()
     const order = { note, act: 'section', long: 'é'.repeat(45_000) } as const
     expect(JSON.parse((await post(key, order)).text).note).toBe(note)
@@ -264,7 +264,7 @@ export function conforms<Tx, Returned>(framework: Framework, open: () => Shop<Tx
     expect(await shop.count(note)).toBe(1)
   })
 
-  test('a body larger than is compared is refused', async () => {
+  test('a request body over the limit is refused', async () => {
     const { key, note } = fresh()
     const reply = await post(key, { note }, { body: JSON.stringify({ note, long: 'x'.repeat(1024 * 1024) }) })
     expect([reply.status, codeOf(reply)]).toEqual([413, 'PAYLOAD_TOO_LARGE'])

@@ -60,7 +60,7 @@ function options(changes: Partial<IdentityOptions> = {}): IdentityOptions {
 const stored = (): Identity => JSON.parse(readFileSync(join(folder, 'identity.json'), 'utf8'))
 const paths = () => calls.map(({ path }) => path.replace('/v1/workers/', ''))
 
-test('an enroll token makes somebody of an agent, once; its file is for nobody else to read', async () => {
+test('an enroll token registers an agent once; only the owner can read its file', async () => {
   expect(await gainIdentity(options())).toMatchObject({ worker_id: WORKER, worker_token: 'token-1', name: 'pc' })
   expect(statSync(join(folder, 'identity.json')).mode & 0o777).toBe(0o600)
   expect(readFileSync(join(folder, 'identity.json'), 'utf8')).not.toContain('enroll-1')
@@ -69,7 +69,7 @@ test('an enroll token makes somebody of an agent, once; its file is for nobody e
   expect(paths()).toEqual(['register', 'renew', 'renew'])
 })
 
-test('a registration whose answer got lost is sent again under its name, by the next process too', async () => {
+test('a registration without an answer is repeated with its id, even after a restart', async () => {
   troubles.push([503, 'UNAVAILABLE'])
   const first = gainIdentity(options())
   await world.pass(2_000)
@@ -87,7 +87,7 @@ test('a registration whose answer got lost is sent again under its name, by the 
   expect(ids).toHaveLength(8)
 })
 
-test('an agent that does not trust the certificate is not registered, and says what to do; later it is trouble that may pass', async () => {
+test('an untrusted certificate ends a registration with advice; later it is retried', async () => {
   const cause = Object.assign(new Error('self-signed certificate'), { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' })
   const untrusting = async () => {
     throw new TypeError('fetch failed', { cause })
@@ -102,7 +102,7 @@ test('an agent that does not trust the certificate is not registered, and says w
   expect(said).toEqual([`cannot check whether the token is still valid: ${words}`])
 })
 
-test('a new enroll token keeps the worker that there was, unless it was revoked', async () => {
+test('a new enroll token keeps the worker, unless it was revoked', async () => {
   await gainIdentity(options())
   await gainIdentity(options({ enroll: { token: 'enroll-2' } }))
   expect(calls.at(-1)?.body).toMatchObject({ worker_id: WORKER, worker_token: 'token-1' })
@@ -112,7 +112,7 @@ test('a new enroll token keeps the worker that there was, unless it was revoked'
   expect(calls.at(-1)?.body).not.toHaveProperty('worker_id')
 })
 
-test('a folder is one worker: an enroll token for other queues or another name is refused, unless it is called by its name', async () => {
+test('an enroll token for other queues or another name is refused in the same folder', async () => {
   await gainIdentity(options())
   const enroll = { token: 'enroll-2' }
   for (const changes of [{ queues: ['other'] }, { queues: ['q', 'other'] }, { name: 'lab' }]) {
@@ -126,7 +126,7 @@ test('a folder is one worker: an enroll token for other queues or another name i
   expect(stored().queues).toEqual(['other'])
 })
 
-test('who may enroll by itself does so anew for queues that it was not enrolled for', async () => {
+test('an agent that can enroll itself does so for new queues', async () => {
   const enroll = { make: async () => 'made' }
   await gainIdentity(options({ enroll, queues: ['a', 'b'] }))
   await gainIdentity(options({ enroll, queues: ['b'] }))
@@ -135,7 +135,7 @@ test('who may enroll by itself does so anew for queues that it was not enrolled 
   expect(calls.at(-1)?.body).toMatchObject({ worker_id: WORKER, queues: ['b', 'c'] })
 })
 
-test('without a token that is taken, and without a way to one, it says so; with a way it takes it', async () => {
+test('a refused token is reported, or replaced if the agent can enroll itself', async () => {
   await expect(gainIdentity(options({ enroll: null }))).rejects.toThrow('not enrolled yet')
   await gainIdentity(options())
   troubles.push([401, 'UNAUTHENTICATED'])
@@ -151,7 +151,7 @@ test('without a token that is taken, and without a way to one, it says so; with 
   })
 })
 
-test('the token is renewed at half of its time, and the new one is used and kept', async () => {
+test('the token is renewed at half of its lifetime, used and stored', async () => {
   const renewed: string[] = []
   const keeper = new TokenKeeper(await gainIdentity(options()), options(), (token) => renewed.push(token))
   await world.pass(LIFE_MS / 2 - HOUR_MS)
@@ -167,7 +167,7 @@ test('the token is renewed at half of its time, and the new one is used and kept
   expect(world.pendingMs).toEqual([])
 })
 
-test('a renewal that fails is tried again; in the last 24 hours it is said', async () => {
+test('a failed renewal is retried; a warning appears in the last 24 hours', async () => {
   const keeper = new TokenKeeper(await gainIdentity(options()), options())
   troubles.push(...Array.from({ length: 100_000 }, (): [number, string] => [503, 'UNAVAILABLE']))
   await world.pass(LIFE_MS - 25 * HOUR_MS)

@@ -54,7 +54,7 @@ test.each([
   ['a folder without a lock', []],
   ['the lock of a dead one', ['lock']],
   ['the lock of a dead one, and of one that died on taking it over', ['lock', 'lock.takeover']],
-])('of several that begin at once, one gets %s', async (_, stale) => {
+])('of several agents that start at once, one gets %s', async (_, stale) => {
   for (let round = 0; round < ROUNDS; round++) {
     mkdirSync(join(folder, String(round)))
     for (const name of stale) writeFileSync(join(folder, String(round), name), DEAD)
@@ -65,7 +65,7 @@ test.each([
   for (const round of all) expect(readdirSync(join(folder, String(round)))).toEqual(['lock'])
 })
 
-test('it is refused while another process lives, and free when that one ended, however it did', async () => {
+test('the lock is refused while its process lives, and free after any end of it', async () => {
   const other = racer(1)
   await line(other)
   const won = line(other)
@@ -81,7 +81,7 @@ test('it is refused while another process lives, and free when that one ended, h
   lockState(taken)()
 })
 
-test.each(['', 'nonsense', '1', `${process.pid} 1`, '1 1'])("a lock that says %j is nobody's", (content) => {
+test.each(['', 'nonsense', '1', `${process.pid} 1`, '1 1'])('a lock with the content %j has no owner', (content) => {
   mkdirSync(join(folder, 'state'))
   writeFileSync(path, content)
   const unlock = lockState(path)

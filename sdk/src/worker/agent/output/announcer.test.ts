@@ -4,7 +4,7 @@ import { IchidoError } from '../../../protocol/index.ts'
 import type { Outcome, RunInHand } from '../../loop/loop.ts'
 import { outcomeText, RunAnnouncer, Trouble } from './announcer.ts'
 
-test('a line when a run begins and one when it ends, with how it ended and how long it took', async () => {
+test('the start and the end of a run are announced, with outcome and duration', async () => {
   const world = new FakeWorld()
   const said: string[] = []
   const announcer = new RunAnnouncer((line) => void said.push(line), world)
@@ -41,7 +41,7 @@ test.each([
     `${'b'.repeat(300)} No such file`,
     `failed with EXIT_2: ${'b'.repeat(72)} … ${'b'.repeat(107)} No such file`,
   ],
-])('a failure %s is said once, from its beginning to its end', (code, message, said) => {
+])('the failure %s is shown once, and cut in the middle', (code, message, said) => {
   expect(outcomeText({ failure: { code, message, retryable: true } })).toBe(said)
 })
 
@@ -55,7 +55,7 @@ function troubled() {
 
 const away = () => new IchidoError('UNAVAILABLE', 'ECONNREFUSED')
 
-test('each trouble is said once a minute at most', async () => {
+test('each error is shown at most once a minute', async () => {
   const { world, said, trouble } = troubled()
   for (let i = 0; i < 3; i++) trouble.on(away())
   trouble.on(new Error('another'))
@@ -67,7 +67,7 @@ test('each trouble is said once a minute at most', async () => {
   expect(said).toEqual(['trouble: ECONNREFUSED', 'trouble: another', 'trouble: ECONNREFUSED'])
 })
 
-test('when the control plane answers again, that is said once, and the next outage at once', () => {
+test('the end of an outage is shown once, and the next outage at once', () => {
   const { said, trouble } = troubled()
   trouble.over()
   trouble.on(away())
@@ -77,7 +77,7 @@ test('when the control plane answers again, that is said once, and the next outa
   expect(said).toEqual(['trouble: ECONNREFUSED', 'the control plane answers again', 'trouble: ECONNREFUSED'])
 })
 
-test('what the control plane refuses is no outage; a worker that is refused for good gives up', () => {
+test('a refusal is not an outage; FORBIDDEN ends the worker', () => {
   const { said, failed, trouble } = troubled()
   trouble.on(new IchidoError('FORBIDDEN', 'revoked'))
   trouble.over()

@@ -19,7 +19,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true })
 })
 
-test('files are sent through an outage, however long, and no longer when the run is told to stop', async () => {
+test('files are sent through any outage, until the run is told to stop', async () => {
   const world = new FakeWorld()
   const stopping = new AbortController()
   const send = vi.fn<typeof fetch>(async () => {
@@ -47,7 +47,7 @@ test('files are sent through an outage, however long, and no longer when the run
 test.each([
   [503, 'ARTIFACTS_OFF'],
   [500, 'INTERNAL'],
-])('a control plane that answers %i %s is not asked for ever', async (status, code) => {
+])('%i %s is not retried forever', async (status, code) => {
   const world = new FakeWorld()
   const send = vi.fn<typeof fetch>(async () => Response.json({ error: { code } }, { status }))
   vi.stubGlobal('fetch', send)
@@ -65,7 +65,7 @@ test.each([
   expect(send).toHaveBeenCalledTimes(6)
 })
 
-test('a file that is refused for what it is is named, and hidden ones are not sent', async () => {
+test('a refused file is named, and hidden files are not sent', async () => {
   writeFileSync(join(folder, '.DS_Store'), '')
   writeFileSync(join(folder, 'so?'), '')
   const error = { code: 'INVALID_PAYLOAD', message: 'name must be a plain file name', details: { field: 'name' } }
@@ -82,7 +82,7 @@ test('a file that is refused for what it is is named, and hidden ones are not se
   expect(names.toSorted()).toEqual(['out.txt', 'so?'])
 })
 
-test('one whose store is away, or a proxy, is waited for', async () => {
+test('a missing store and a proxy error are retried', async () => {
   const world = new FakeWorld()
   const answers = [
     Response.json({ error: { code: 'UNAVAILABLE' } }, { status: 503 }),
@@ -103,11 +103,11 @@ test('one whose store is away, or a proxy, is waited for', async () => {
   await sending
 })
 
-test('a file that nobody takes is closed each time', async () => {
+test('a file is closed after each failed call', async () => {
   writeFileSync(join(folder, 'out.txt'), 'x'.repeat(1_000_000))
   const world = new FakeWorld()
   const stopping = new AbortController()
-  // Nobody listens there.
+  // No server listens there.
   const artifacts = httpArtifacts({ url: 'http://127.0.0.1:9', token: () => 'token', world })
   const open = () => readdirSync('/proc/self/fd').length
   const before = open()

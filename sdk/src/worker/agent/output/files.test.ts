@@ -26,7 +26,7 @@ import { Tail } from './output.ts'
 
 const PROGRAM = join(import.meta.dirname, '../../testing/full-disk.ts')
 
-test('what a full disk takes only a part of is refused, and what was there before stays', async () => {
+test('a partial write on a full disk fails, and the old file stays', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'ichido-full-disk-'))
   onTestFinished(() => rmSync(folder, { recursive: true }))
   const script = 'ulimit -f 16; exec "$0" "$@"'
@@ -42,7 +42,7 @@ const RUNNING = new AbortController().signal
 const SECRET = '{"worker_token":"precious"}'
 
 let root: string
-/** What the agent could read and the program is not meant to: its token. */
+/** The agent's token, which the program must not read. */
 let secret: string
 let folder: RunFolder
 beforeEach(() => {
@@ -85,7 +85,7 @@ test.each([
   expect(process.memoryUsage.rss() - before).toBeLessThan(100 * 1024 * 1024)
 })
 
-test('a program that fails says why, whatever it left in the place of its files', () => {
+test('a failed program keeps its own error, even if it replaced its files', () => {
   writeFileSync(folder.stderrFile, 'no luck\n')
   execFileSync('mkfifo', [folder.resultFile])
   const failed = () => outcomeOf({ by: 'itself', code: 3, signal: null }, RUNNING, folder)
@@ -95,7 +95,7 @@ test('a program that fails says why, whatever it left in the place of its files'
   expect(JSON.stringify(failed())).not.toContain('precious')
 })
 
-test('a folder on the way that leads elsewhere is noticed', () => {
+test('a link in the path is noticed', () => {
   mkdirSync(join(root, 'elsewhere'))
   writeFileSync(join(root, 'elsewhere', 'result.json'), SECRET)
   const run = dirname(folder.resultFile)
@@ -106,7 +106,7 @@ test('a folder on the way that leads elsewhere is noticed', () => {
   )
 })
 
-test('a log that became a link is neither read nor emptied', () => {
+test('a log that became a link is neither read nor truncated', () => {
   const tail = new Tail(folder.stdoutFile)
   rmSync(folder.stdoutFile)
   symlinkSync(secret, folder.stdoutFile)
@@ -125,7 +125,7 @@ test.each([
   expect(readFileSync(secret, 'utf8')).toBe(SECRET)
 })
 
-test('notes of the agent that something took the place of hold up no start', () => {
+test('replaced notes of the agent do not prevent its start', () => {
   const run = dirname(folder.resultFile)
   rmSync(join(run, 'lease.json'))
   execFileSync('mkfifo', [join(run, 'lease.json')])
@@ -150,7 +150,7 @@ async function refused(): Promise<{ why: unknown; sent: string[] }> {
   return { why, sent }
 }
 
-test('of outputs/ files are sent as they are, and folders are not', async () => {
+test('files in outputs/ are sent, and folders are not', async () => {
   writeFileSync(join(folder.outputs, 'a.txt'), 'one')
   writeFileSync(join(folder.outputs, 'empty'), '')
   mkdirSync(join(folder.outputs, 'inner'))
@@ -158,7 +158,7 @@ test('of outputs/ files are sent as they are, and folders are not', async () => 
 })
 
 test.each(PLACES.filter(([what]) => what !== 'a folder'))(
-  '%s in outputs/ is refused by its name, and the files beside it are sent',
+  '%s in outputs/ is refused by name, and the other files are sent',
   async (_, put, why) => {
     writeFileSync(join(folder.outputs, 'zz.txt'), 'one')
     put(join(folder.outputs, 'a.dat'))
@@ -178,7 +178,7 @@ test('a socket in outputs/ is refused', async () => {
 test.each([
   ['outputs', () => folder.outputs],
   ['work', () => folder.work],
-])('%s as a link to a folder elsewhere is refused', async (name, place) => {
+])('%s as a link to another folder is refused', async (name, place) => {
   mkdirSync(join(root, 'elsewhere', 'outputs'), { recursive: true })
   writeFileSync(join(root, 'elsewhere', 'outputs', 'passwd'), 'precious')
   rmSync(place(), { recursive: true })

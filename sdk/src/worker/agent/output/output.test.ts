@@ -7,7 +7,7 @@ import { ECO2_STAGES, IchidoError } from '../../../protocol/index.ts'
 import { Pump } from '../../loop/pump.ts'
 import { RunLog, RunProgress } from './output.ts'
 
-/** Of a run that nobody tells to stop. */
+/** The signal of a run that is not stopped. */
 const RUNNING = new AbortController().signal
 
 let folder: string
@@ -21,7 +21,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-test('what is written to either stream comes out once, numbered, in whole characters', () => {
+test('the output of both streams comes once, numbered, in whole characters', () => {
   const log = new RunLog(out, err, join(folder, 'place'))
   expect(log.read()).toBeNull()
   const euro = Buffer.from('€')
@@ -36,7 +36,7 @@ test('what is written to either stream comes out once, numbered, in whole charac
   expect(log.read()).toBeNull()
 })
 
-test('a program that prints without end fills neither the log nor the disk', () => {
+test('endless output fills neither the log nor the disk', () => {
   const log = new RunLog(out, err, join(folder, 'place'))
   let bytes = 0
   for (let part = 0; part < 200; part++) {
@@ -48,7 +48,7 @@ test('a program that prints without end fills neither the log nor the disk', () 
   expect(statSync(out).size).toBeLessThan(9 * 1024 * 1024)
 })
 
-test('notes are lines of their own on stderr, 20 at most, and there once, whoever goes on', () => {
+test('at most 20 notes are lines on stderr, and appear once over several processes', () => {
   const place = join(folder, 'place')
   const log = new RunLog(out, err, place)
   appendFileSync(err, 'no end')
@@ -68,7 +68,7 @@ test('notes are lines of their own on stderr, 20 at most, and there once, whoeve
   expect(next.read()).toBeNull()
 })
 
-test('lines of JSON are progress; others are named and left out; a last line needs no end', () => {
+test('JSON lines are progress; others are reported; the last needs no newline', () => {
   const bad: string[] = []
   const progress = new RunProgress(out, null, (line) => bad.push(line))
   appendFileSync(out, '{"a":1}\n\nnonsense\n[2]\n{"half"')
@@ -84,7 +84,7 @@ test('lines of JSON are progress; others are named and left out; a last line nee
   expect(bad).toEqual(['nonsense'])
 })
 
-test('many lines go in batches; one without end is no progress', () => {
+test('many lines are sent in batches; an endless line is no progress', () => {
   const bad: string[] = []
   const progress = new RunProgress(out, null, (line) => bad.push(line))
   appendFileSync(out, Array.from({ length: 250 }, (_, i) => `${i}\n`).join(''))
@@ -98,7 +98,7 @@ test('many lines go in batches; one without end is no progress', () => {
   expect(bad.length).toBeGreaterThan(0)
 })
 
-test('a pump sends in order, a batch until it was heard, and what is refused not again', async () => {
+test('a pump sends in order, retries a batch, and skips a refused one', async () => {
   const world = new FakeWorld()
   const queue: number[] = [1, 2, 3]
   const sent: number[] = []
@@ -120,7 +120,7 @@ test('a pump sends in order, a batch until it was heard, and what is refused not
   expect(sent).toEqual([1, 1, 2, 3, 4])
 })
 
-/** A pump with one batch, which nobody hears before the test says so. */
+/** A pump with one batch, whose call succeeds when the test says so. */
 function unheard() {
   const world = new FakeWorld()
   const queue: number[] = [1]
@@ -135,7 +135,7 @@ function unheard() {
   return { world, plane, ended, end }
 }
 
-test('what was written before the end is sent through an outage, however long', async () => {
+test('output from before the end is sent through any outage', async () => {
   const { world, plane, ended, end } = unheard()
   end(RUNNING)
   await world.pass(3_600_000)
@@ -146,7 +146,7 @@ test('what was written before the end is sent through an outage, however long', 
   expect(world.pendingMs).toEqual([])
 })
 
-test('who is late waits no longer, and knows that not all was heard', async () => {
+test('end() returns false when the time is up', async () => {
   const { world, ended, end } = unheard()
   const late = new AbortController()
   end(late.signal)
@@ -157,7 +157,7 @@ test('who is late waits no longer, and knows that not all was heard', async () =
   expect(ended).toEqual([false])
 })
 
-test('a call that nobody answers holds up nobody who is late', async () => {
+test('a call without an answer does not delay end() when the time is up', async () => {
   const stopping = new AbortController()
   const read = vi.fn().mockReturnValueOnce(1).mockReturnValue(null)
   const pump = new Pump({ world: new FakeWorld(), read, send: () => new Promise(() => {}), onTrouble() {} })
@@ -167,7 +167,7 @@ test('a call that nobody answers holds up nobody who is late', async () => {
   expect(await ended).toBe(false)
 })
 
-test('where the job declares stages, lines are also events of those', () => {
+test('lines can be events of declared stages', () => {
   const bad: string[] = []
   const progress = new RunProgress(out, ECO2_STAGES, (_, why) => bad.push(why))
   appendFileSync(out, '{"stage":"vision","sub":1,"data":[1]}\n{"stage":"done","sub":0}\n{"stage":"vision","sub":10}\n')

@@ -9,7 +9,7 @@ import { nodeWorld } from '../world.ts'
 import { RunProgress } from './output.ts'
 import { publishAll } from './run-output.ts'
 
-/** Of a run that nobody tells to stop. */
+/** The signal of a run that is not stopped. */
 const RUNNING = new AbortController().signal
 
 let folder: string
@@ -51,7 +51,7 @@ test.each([
   ['no JSON', 'x\n'.repeat(20_000), 20_000],
   ['empty lines', '\n'.repeat(500_000), 0],
   ['a line without end', 'y'.repeat(5_000_000), 39],
-])('much of what is no progress, %s, neither ends nor stalls the agent', async (_, much, badLines) => {
+])('much invalid progress, %s, neither ends nor blocks the agent', async (_, much, badLines) => {
   appendFileSync(file, `${much}\n{"a":1}\n"last"`)
   let bad = 0
   const { events, turns } = await carryAll(() => bad++)
@@ -63,7 +63,7 @@ test.each([
   expect(turns).toBeGreaterThan(15)
 })
 
-test('one look is at a piece only', () => {
+test('one read takes only a limited piece', () => {
   appendFileSync(file, 'x\n'.repeat(50_000))
   let bad = 0
   const progress = new RunProgress(file, null, () => bad++)
@@ -72,7 +72,7 @@ test('one look is at a piece only', () => {
   expect(bad).toBeLessThan(1_000)
 })
 
-test('an event that the control plane refuses does not cost those that came along with it', async () => {
+test('a refused event does not prevent the others of its call', async () => {
   const events = ['a', 'my stage!', 'b'].map((stage, seq) => ({ stage, seq, data: null }))
   const heard: WorkerEvent[] = []
   const refused: string[][] = []

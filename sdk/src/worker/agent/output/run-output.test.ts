@@ -43,7 +43,7 @@ function end(signal: AbortSignal): { isOver: boolean } {
   return ending
 }
 
-test('who is told to stop meanwhile waits no longer, who was told before a little, and that is said', async () => {
+test('a stop ends the wait; after an earlier stop it is short; both are reported', async () => {
   appendFileSync(folder.stdoutFile, 'one\n')
   isAway = true
   const stopping = new AbortController()
@@ -64,7 +64,7 @@ test('who is told to stop meanwhile waits no longer, who was told before a littl
   expect(world.pendingMs).toEqual([])
 })
 
-test('progress that cannot be published stands in the log of the job', async () => {
+test('progress that cannot be published is noted in the log of the job', async () => {
   appendFileSync(folder.stderrFile, 'working\n')
   appendFileSync(folder.progressFile, '{"step":1}\n50 %\n{"half')
   end(new AbortController().signal)

@@ -63,7 +63,7 @@ test.each([
     { result: { result: 7, cost: 0.25 } },
   ],
   ['a failure', 'echo no luck >&2; exit 3', { failure: { code: 'EXIT_3', traceback: 'no luck\n' } }],
-])('%s is on disk before the last lines of its log, for which nobody is there', async (_, command, expected) => {
+])('%s is on disk before the last lines of its log are sent', async (_, command, expected) => {
   let reachable = false
   const log = async () => {
     if (!reachable) throw unavailable()
@@ -84,12 +84,12 @@ test.each([
   ['0', { cost: 0 }],
   ['1e9', { cost: 1_000_000_000 }],
   ['', {}],
-])('of a cost file that holds "%s" the result carries %o', async (text, cost) => {
+])('a cost file with "%s" gives %o', async (text, cost) => {
   expect(await work(`echo ${text} > $ICHIDO_COST_FILE`, {})).toEqual({ result: { result: null, ...cost } })
 })
 
 test.each(['-1', 'NaN', 'Infinity', '1000000001', '3,50', '1 2', '"3"', 'null'])(
-  'a cost file that holds %s is what the run fails with',
+  'a cost file with %s fails the run',
   async (text) => {
     const message = 'The cost file does not hold a number from 0 to 1000000000'
     expect(await work(`echo '${text}' > $ICHIDO_COST_FILE`, {})).toEqual({
@@ -98,12 +98,12 @@ test.each(['-1', 'NaN', 'Infinity', '1000000001', '3,50', '1 2', '"3"', 'null'])
   },
 )
 
-test('a program that fails says why, whatever stands in its cost file', async () => {
+test('a failed program keeps its own error, whatever its cost file contains', async () => {
   const outcome = await work('echo much > $ICHIDO_COST_FILE; exit 3', {})
   expect(outcome).toEqual({ failure: { code: 'EXIT_3', message: 'The program exited with code 3', retryable: true } })
 })
 
-test('the files of a failure are sent, and what becomes of them changes nothing about it', async () => {
+test('the files of a failure are sent; an error of that does not change it', async () => {
   const troubles: unknown[] = []
   const sent: string[][] = []
   const sendAll = async (_: LeaseShape, folder: string) => {
@@ -117,7 +117,7 @@ test('the files of a failure are sent, and what becomes of them changes nothing 
   expect(troubles).toEqual([new Error('The files of the failed job job could not be sent: too large')])
 })
 
-test('a result whose file is refused fails for good: the next attempt would leave the same', async () => {
+test('a result with a refused file fails without a retry', async () => {
   const sendAll = async () => {
     throw new FileRefused('outputs/so? was refused: name must be a plain file name')
   }
@@ -134,13 +134,13 @@ test.each([
   ['result.json is not a regular file', 'mkfifo "$ICHIDO_RESULT_FILE"'],
   ['result.json is a symbolic link', 'ln -s /etc/passwd "$ICHIDO_RESULT_FILE"'],
   ['outputs is not a folder, or is not inside one', 'rmdir outputs; ln -s /etc outputs'],
-])('a run whose %s has failed for good', async (message, command) => {
+])('a run whose %s fails without a retry', async (message, command) => {
   const { sendAll } = httpArtifacts({ url: 'http://127.0.0.1:9', token: () => '', world: nodeWorld })
   const outcome = await work(command, { sendAll: (lease, outputs) => sendAll(lease, outputs, RUNNING) })
   expect(outcome).toEqual({ failure: { code: 'FILE_REFUSED', message, retryable: false } })
 })
 
-test('a program inherits what is on the list and what it is given on purpose, and nothing else', async () => {
+test('a program inherits only listed and added variables', async () => {
   const withheld = { DATABASE_URL: 'd', REDIS_URL: 'r', ICHIDO_TOKEN: 't', ICHIDO_ENROLL_TOKEN: 'e', MY_APP: 'm' }
   const handedOn = { LC_ALL: 'C', CUDA_VISIBLE_DEVICES: '0', OMP_NUM_THREADS: '2', CONDA_PREFIX: '/conda' }
   for (const [name, value] of Object.entries({ ...withheld, ...handedOn, SLURM_JWT: 'j' })) vi.stubEnv(name, value)
@@ -170,7 +170,7 @@ test('a program inherits what is on the list and what it is given on purpose, an
   ])
 })
 
-test('a run that was told to stop does not wait for its files', async () => {
+test('a stopped run does not wait for its files', async () => {
   const run = new AbortController()
   const sendAll = vi.fn(async () => {})
   // Not before it runs.

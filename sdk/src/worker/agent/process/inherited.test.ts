@@ -14,7 +14,7 @@ test.each([
   'PATHS',
 ])('%s is not inherited', (name) => expect(inherited({ [name]: 'x', HOME: '/home' })).toEqual({ HOME: '/home' }))
 
-test('--env adds a variable of this environment, or one with a value of its own', () => {
+test('--env adds a variable of this environment, or a new one', () => {
   const env = { TOKEN: 'secret', EMPTY: '' }
   expect(addedEnv(['TOKEN', 'EMPTY', 'A=b=c', 'LINES=1\n2', 'NONE='], env)).toEqual({
     TOKEN: 'secret',
@@ -33,7 +33,7 @@ test.each([
   expect(() => addedEnv([given], {})).toThrow(new BadOptions(message))
 })
 
-test('the docs list all that is inherited', () => {
+test('the docs list all inherited variables', () => {
   const docs = readFileSync(join(import.meta.dirname, '../../../../../docs/workers.md'), 'utf8')
   expect(INHERITED.filter((name) => !docs.includes(`\`${name}\``))).toEqual([])
 })

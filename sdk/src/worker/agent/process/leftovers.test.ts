@@ -18,7 +18,7 @@ import { bootId, identityOf, makeCgroup, sweepCgroups } from './processes.ts'
 import { type RunFolder, RunFolders } from './run-folder.ts'
 
 const WITHIN = { timeout: 15_000, interval: 20 }
-/** Ends politely never, and is found by nobody who does not know its group: it has no mark. */
+/** Ignores SIGTERM, and has no mark, so that only its group leads to it. */
 const STUBBORN = `env -i /bin/sh -c 'trap "" TERM; echo $$ > pid; while :; do sleep 0.05; done'`
 const UNMARKED = `exec ${STUBBORN}`
 
@@ -26,10 +26,10 @@ let root: string
 let lease: LeaseShape
 let folders: RunFolders
 let plane: Plane
-/** What the control plane has of the log, and how many reports it had before each. */
+/** The log chunks at the control plane, with the number of reports before each. */
 let logged: [chunk: LogChunk, reports: number][]
 let isAway: boolean
-/** What was sent, and how many reports there were before it. */
+/** The sent files, with the number of reports before each. */
 let sent: [folder: string, reports: number][]
 const artifacts = {
   async sendAll(_: LeaseShape, folder: string, _signal: AbortSignal): Promise<void> {
@@ -79,7 +79,7 @@ const hasEnded = (child: ChildProcess) =>
 interface Supervised {
   supervisor: ChildProcess
   folder: RunFolder
-  /** Of the program. */
+  /** The group of the program. */
   pid: number
   note: ProgramNote
   /** Whether it lived when the control plane heard of its end; null before that. */
@@ -126,7 +126,7 @@ async function killed(child: ChildProcess): Promise<void> {
   await hasEnded(child)
 }
 
-test('an agent that comes back at once leaves the supervisor the time to kill its program', async () => {
+test('a restarted agent gives the supervisor time to kill its program', async () => {
   const { supervisor, livedWhenReported } = await supervised(UNMARKED)
   // All that a supervisor hears of its agent's end.
   supervisor.stdin?.end()
@@ -135,7 +135,7 @@ test('an agent that comes back at once leaves the supervisor the time to kill it
   expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
 })
 
-test('a program whose agent and supervisor were killed is killed before anything is said', async () => {
+test('a program without agent and supervisor is killed before its report', async () => {
   const given = await supervised(UNMARKED)
   withoutCgroup(given)
   await killed(given.supervisor)
@@ -144,7 +144,7 @@ test('a program whose agent and supervisor were killed is killed before anything
   expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
 })
 
-test('so is, where there is a control group, what went away from it without its environment', async () => {
+test('with a control group, escaped processes without environment are killed, too', async () => {
   const cgroup = makeCgroup()
   cgroup?.remove()
   const { supervisor, livedWhenReported } = await supervised(`setsid ${STUBBORN} & wait`)
@@ -153,7 +153,7 @@ test('so is, where there is a control group, what went away from it without its 
   expect(livedWhenReported()).toBe(cgroup === null)
 })
 
-test('and what a supervisor has in hand that must be killed itself', async () => {
+test('the program of a supervisor that must be killed is killed, too', async () => {
   const given = await supervised(UNMARKED)
   withoutCgroup(given)
   given.supervisor.kill('SIGSTOP')
@@ -192,7 +192,7 @@ test.each([
   ['all that was noted, but after a new start of the machine', LED, { boot: 'another' }],
   ['all that was noted, on a machine that does not tell its starts', LED, { boot: null }],
   ['no leader, and nothing of the run', left('/dev/null'), {}],
-])('a group that has %s may be a stranger, and is not killed', async (_, command, differs) => {
+])('a group that has %s may be a stranger and is not killed', async (_, command, differs) => {
   const { noteFile } = folders.make(lease)
   const { pid, note } = await groupOf(command, '/')
   if (command !== LED) await vi.waitFor(() => expect(identityOf(note.group)).toBeNull(), WITHIN)
@@ -205,7 +205,7 @@ test.each([
 test.each([
   ["is in the run's folder", ({ work }: RunFolder) => groupOf(left('/dev/null'), work)],
   ['has a file of it open', ({ stdoutFile }: RunFolder) => groupOf(left(stdoutFile), '/')],
-])('a group whose leader is gone is killed when one of it %s', async (_, begin) => {
+])('a group without its leader is killed if a member %s', async (_, begin) => {
   const folder = folders.make(lease)
   const { pid, note } = await begin(folder)
   await vi.waitFor(() => expect(identityOf(note.group)).toBeNull(), WITHIN)
@@ -215,7 +215,7 @@ test.each([
 })
 
 test.each(['[]', '7', '{"half', '{"group":0}', '{"group":1,"leader":"1 1","boot":null,"cgroup":null}'])(
-  'a note that is %s kills nobody',
+  'a note that is %s kills no process',
   async (note) => {
     const { noteFile } = folders.make(lease)
     writeFileSync(noteFile, note.replace('null', JSON.stringify(bootId())))
@@ -224,7 +224,7 @@ test.each(['[]', '7', '{"half', '{"group":0}', '{"group":1,"leader":"1 1","boot"
   },
 )
 
-test('a supervisor that does not end is waited for a few seconds, then killed', async () => {
+test('a supervisor that does not end is killed after a few seconds', async () => {
   folders.make(lease)
   const stuck = start('sleep', ['60'])
   const world = new FakeWorld()
@@ -240,7 +240,7 @@ test('a supervisor that does not end is waited for a few seconds, then killed', 
   expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
 })
 
-test('an agent that must end does not wait for it, and leaves it to the next one', async () => {
+test('a stopping agent does not wait for it, and leaves it to the next agent', async () => {
   folders.make(lease)
   const stuck = start('sleep', ['60'])
   const ending = new AbortController()
@@ -252,7 +252,7 @@ test('an agent that must end does not wait for it, and leaves it to the next one
   expect(folders.leftovers().abandoned).toHaveLength(1)
 })
 
-test('without anything of the run left, it is reported at once', async () => {
+test('a run without processes is reported at once', async () => {
   folders.make(lease)
   await settle(new FakeWorld())
   expect(plane.reports).toMatchObject([{ code: 'AGENT_DIED' }])
@@ -262,7 +262,7 @@ test('without anything of the run left, it is reported at once', async () => {
 const FAILURE = { code: 'BAD', message: 'bad', retryable: true }
 
 test.each([{ result: { result: 42, cost: 0.25 } }, { failure: FAILURE }])(
-  '%o goes out after its files',
+  '%o is reported after its files',
   async (outcome) => {
     const { outputs } = folders.make(lease)
     await folders.keep(lease, { leaseId: lease.lease_id, ...outcome })
@@ -272,7 +272,7 @@ test.each([{ result: { result: 42, cost: 0.25 } }, { failure: FAILURE }])(
   },
 )
 
-test('a failure goes out without files that are refused, a result as what it fails with', async () => {
+test('a failure is reported without refused files; a result becomes a failure', async () => {
   const refusing = vi.spyOn(artifacts, 'sendAll').mockRejectedValue(new IchidoError('PAYLOAD_TOO_LARGE'))
   onTestFinished(() => refusing.mockRestore())
   for (const outcome of [{ result: { result: 42 } }, { failure: FAILURE }]) {
@@ -283,7 +283,7 @@ test('a failure goes out without files that are refused, a result as what it fai
   expect(plane.reports).toMatchObject([{ code: 'EXEC_FAILED', retryable: true }, FAILURE])
 })
 
-test('while much is left to be sent the lease is kept; once it is lost nothing more is sent', async () => {
+test('the lease is kept while the rest is sent; after its loss nothing is sent', async () => {
   const world = new FakeWorld()
   const told: AbortSignal[] = []
   const slow = vi.spyOn(artifacts, 'sendAll').mockImplementation((_lease, _folder, signal) => {
@@ -306,7 +306,7 @@ test('while much is left to be sent the lease is kept; once it is lost nothing m
   expect(plane.beats).toHaveLength(beats)
 })
 
-test('the rest of log and progress goes out before what was kept, and what had been heard is not there twice', async () => {
+test('the rest of log and progress is sent once, before the stored report', async () => {
   const { stdoutFile, stderrFile, progressFile } = folders.make(lease)
   const world = new FakeWorld()
   const folder = folders.find(lease)
@@ -345,7 +345,7 @@ test('the rest of log and progress goes out before what was kept, and what had b
 })
 
 test.each(['[]', '7', '{"at":7}', '{"sending":7}', '{"half'])(
-  'a place of the log that is %s costs no result',
+  'a log position that is %s costs no result',
   async (place) => {
     const { logPlaceFile, stdoutFile } = folders.make(lease)
     appendFileSync(stdoutFile, 'one')

@@ -63,7 +63,7 @@ const STUBBORN = [
   'while :; do sleep 0.05; done',
 ].join('\n')
 
-test('a program gets stdin, files for its output and progress on fd 3; how it exits is told', async () => {
+test('a program gets stdin, output files and fd 3; its exit is reported', async () => {
   const program = start('cat; echo bad >&2; echo \'{"percent":1}\' >&3; exit 7')
   expect(await program.ended).toEqual({ by: 'itself', code: 7, signal: null })
   expect(text('stdout')).toBe('{"n":1}')
@@ -71,7 +71,7 @@ test('a program gets stdin, files for its output and progress on fd 3; how it ex
   expect(text('progress')).toBe('{"percent":1}\n')
 })
 
-test('what a program leaves behind ends with it', async () => {
+test('processes that a program leaves behind end with it', async () => {
   const program = start(
     `(sh -c '${NOTE}; sleep 60' &); setsid sh -c '${NOTE}; sleep 60' & until [ -f pids ] && [ $(wc -l < pids) = 2 ]; do sleep 0.02; done`,
   )
@@ -82,7 +82,7 @@ test('what a program leaves behind ends with it', async () => {
 test.each([
   ['at its end', () => {}, ':'],
   ['when it is stopped', (program: Program) => program.stop(0), 'exec sleep 60'],
-])('without a control group, what left its process group is killed %s', async (_, end, last) => {
+])('without a control group, processes that left the group are killed %s', async (_, end, last) => {
   const escaped = `trap "" TERM; ${NOTE}; while :; do sleep 0.05; done`
   const program = startProgram(
     WITHOUT_CGROUPS,
@@ -96,7 +96,7 @@ test.each([
   expect(alive(away)).toBe(false)
 })
 
-test('past the time that nobody confirmed it, everything of it is killed', async () => {
+test('without a confirmed heartbeat in time, all its processes are killed', async () => {
   const program = start(STUBBORN, 1_500)
   const all = await pids(3)
   const begunMs = Date.now()
@@ -105,7 +105,7 @@ test('past the time that nobody confirmed it, everything of it is killed', async
   expect(all.filter(alive)).toEqual([])
 })
 
-test('a confirmed heartbeat lets it run on, counted from when it was sent', async () => {
+test('a confirmed heartbeat extends its time, from when it was sent', async () => {
   const program = start(STUBBORN, 1_500)
   await pids(3)
   const untilMs = Date.now() + 2_500
@@ -119,7 +119,7 @@ test('a confirmed heartbeat lets it run on, counted from when it was sent', asyn
   expect(await program.ended).toMatchObject({ by: 'deadline' })
 })
 
-test('a confirmation that comes after it was asked to stop gives it no more time', async () => {
+test('a confirmation after SIGTERM gives it no more time', async () => {
   const aloneMs = 2_000
   const asked = `trap 'echo asked' TERM; ${NOTE}; while :; do sleep 0.05; done`
   const program = start(asked, aloneMs)
@@ -133,23 +133,20 @@ test('a confirmation that comes after it was asked to stop gives it no more time
   expect(Date.now() - askedMs).toBeLessThan(aloneMs)
 })
 
-test.each(['monotonic', 'uptime', 'wall'])(
-  'the %s clock alone is enough to know that time has passed',
-  async (clock) => {
-    const program = start('sleep 60')
-    program.confirm({ ...machineClocks(), [clock]: 0 })
-    expect(await program.ended).toMatchObject({ by: 'deadline' })
-  },
-)
+test.each(['monotonic', 'uptime', 'wall'])('the %s clock alone shows that time has passed', async (clock) => {
+  const program = start('sleep 60')
+  program.confirm({ ...machineClocks(), [clock]: 0 })
+  expect(await program.ended).toMatchObject({ by: 'deadline' })
+})
 
-test('a program is not begun when its time alone is over already', async () => {
+test('a program is not started after its deadline', async () => {
   const late = order('touch begun')
   const program = startProgram(SUPERVISOR, { ...late, confirmed: { wall: Date.now() - 60_000 } })
   expect(await program.ended).toEqual({ by: 'deadline', code: null, signal: null })
   expect(() => text('begun')).toThrow('ENOENT')
 })
 
-test('it is asked to stop first, and killed after its grace', async () => {
+test('a program gets SIGTERM first, and SIGKILL after the grace time', async () => {
   const polite = start(`trap 'echo bye; exit 3' TERM; ${NOTE}; while :; do sleep 0.05; done`)
   await pids(1)
   polite.stop(60_000)
@@ -163,7 +160,7 @@ test('it is asked to stop first, and killed after its grace', async () => {
   expect(all.filter(alive)).toEqual([])
 })
 
-test('a program has its grace when the shell before it is gone at once, and is asked only once', async () => {
+test('a program keeps its grace time after its shell ends, and gets one SIGTERM', async () => {
   const TIDY = `trap 'echo asked; sleep 0.5; echo tidied; exit' TERM; ${NOTE}; while :; do sleep 0.05; done`
   // In the shell's group, and in one of its own.
   const program = start(`sh -c "${TIDY}" & setsid sh -c "${TIDY}" & wait; echo never`)
@@ -173,19 +170,19 @@ test('a program has its grace when the shell before it is gone at once, and is a
   expect(text('stdout')).toBe('asked\nasked\ntidied\ntidied\n')
 })
 
-test('a command that cannot begin says why', async () => {
+test('a command that cannot start reports the reason', async () => {
   await expect(startProgram(SUPERVISOR, { ...order('true'), folder: join(folder, 'nowhere') }).ended).rejects.toThrow(
     'ENOENT',
   )
 })
 
-test('a program that cannot be noted is not begun', async () => {
+test('a program without a note is not started', async () => {
   const unnoted = { ...order('touch begun'), noteFile: join(folder, 'nowhere', 'note') }
   await expect(startProgram(SUPERVISOR, unnoted).ended).rejects.toThrow('ENOENT')
   expect(() => text('begun')).toThrow('ENOENT')
 })
 
-test('one whose supervisor is killed is killed by the agent, also without its environment', async () => {
+test('the agent kills the program of a killed supervisor, even without environment', async () => {
   const program = start(`echo $PPID > supervisor; exec env -i sh -c '${NOTE}; exec sleep 60'`)
   const [pid = 0] = await pids(1)
   process.kill(Number(text('supervisor')), 'SIGKILL')
@@ -196,7 +193,7 @@ test('one whose supervisor is killed is killed by the agent, also without its en
 test.each([
   ['', (program: Program) => program.stop(0)],
   [' when its supervisor is killed', () => void process.kill(Number(text('supervisor')), 'SIGKILL')],
-])('where it may make a control group, nothing gets away%s, not even without its environment', async (_, end) => {
+])('with a control group, no process escapes%s, even without environment', async (_, end) => {
   const cgroup = makeCgroup()
   cgroup?.remove()
   const program = start(`echo $PPID > supervisor; env -i setsid sh -c '${NOTE}; exec sleep 60' & sleep 60`)

@@ -27,7 +27,7 @@ afterAll(async () => {
 const LARGE = Buffer.from(Array.from({ length: 9 * 1024 * 128 }, (_, i) => i.toString(16).padStart(8, '0')).join(''))
 
 describe('submit --file', () => {
-  test('the job waits for nothing when the command is done; the same key is the same job and sends nothing again', async () => {
+  test('all files have arrived when the command ends; the same key sends nothing again', async () => {
     const dir = newFolder()
     const [small, large] = [join(dir, 'my notes.txt'), join(dir, 'large.bin')]
     writeFileSync(small, 'hello')
@@ -50,7 +50,7 @@ describe('submit --file', () => {
     expect(other.stderr).toContain('(IDEMPOTENCY_KEY_REUSED)')
   })
 
-  test('a connection that breaks costs a part, not the upload', async () => {
+  test('a broken connection costs a part, not the upload', async () => {
     const file = join(newFolder(), 'large.bin')
     writeFileSync(file, LARGE.toReversed())
     const { proxy, url } = await TcpProxy.before(env.ICHIDO_URL)
@@ -82,7 +82,7 @@ describe('submit --file', () => {
 })
 
 describe('jobs artifacts', () => {
-  test('lists what a job was given and has made, and saves it: of one name the newest keeps it', async () => {
+  test('lists and saves all files of a job; the newest of a name keeps it', async () => {
     const file = join(newFolder(), 'in.txt')
     writeFileSync(file, 'given')
     const exec = 'tr a-z A-Z < in.txt > outputs/in.txt; cp in.txt outputs/copy.txt'
@@ -115,7 +115,7 @@ describe('jobs artifacts', () => {
     await worker.ended
   })
 
-  test('a job without any, and one whose file has not come', async () => {
+  test('a job without files, and one whose file is missing', async () => {
     const { job_id: none } = await runJson(['submit', 'k', '--queue', 'idle'], env)
     expect(await run(['jobs', 'artifacts', none], env)).toMatchObject({
       code: 0,
@@ -158,7 +158,7 @@ describe('jobs artifacts', () => {
     { name: 'a.txt', body: 'wrong', says: 'a.txt was damaged on the way: its SHA-256 does not match.' },
     { name: 'a.txt', body: 'right and more', says: 'a.txt is longer than expected.' },
     { name: 'a.txt', body: 'ri', announced: 5, says: 'a.txt broke off after' },
-  ])('$name with $body leaves nothing behind: $says', async ({ name, body = 'right', announced, says }) => {
+  ])('$name with $body leaves no file: $says', async ({ name, body = 'right', announced, says }) => {
     const inner = newFolder()
     const save = join(inner, 'save')
     const ICHIDO_URL = await lying({ name }, body, announced)
@@ -170,7 +170,7 @@ describe('jobs artifacts', () => {
     expect(readdirSync(folder)).not.toContain('evil.txt')
   })
 
-  test('a link of that name is replaced, and what it led to stays', async () => {
+  test('a link of that name is replaced, and its target stays', async () => {
     const save = newFolder()
     const precious = join(newFolder(), 'precious.txt')
     writeFileSync(precious, 'precious')

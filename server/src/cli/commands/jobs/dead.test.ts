@@ -63,7 +63,7 @@ async function dead(queue: string, count: number, message = 'The disk is full'):
 }
 
 describe('dead', () => {
-  test('list and show', async () => {
+  test('dead letters are listed and shown', async () => {
     const [one = '', two = ''] = await dead('listed', 2)
     const [listed, found, none, grouped, shown] = await Promise.all([
       ichido('dead', 'list', '--queue', 'listed'),
@@ -83,7 +83,7 @@ describe('dead', () => {
     expect(shown.stderr).toContain(`dead redrive ${two}`)
   })
 
-  test('redrive one, then all that match, counted first', async () => {
+  test('one dead letter is redriven, then all that match, after a dry run', async () => {
     const [one = ''] = await dead('some', 3)
     const first = await ichido('dead', 'redrive', one)
     expect(first).toMatchObject({ code: 0, stdout: '' })
@@ -101,7 +101,7 @@ describe('dead', () => {
     expect(redrives.stdout).toContain('2 of 2 redriven')
   })
 
-  test('redrive says how it goes; Ctrl-C leaves it running, and it can be aborted', async () => {
+  test('redrive shows its progress; Ctrl-C leaves it running, and it can be aborted', async () => {
     await dead('slow', 30)
     const slow = begin(['dead', 'redrive', '--all-matching', '--queue', 'slow', '--per-second', '2'], env)
     await until('progress', async () => /[1-9]\d* of 30 redriven/.test(slow.stderr()))
@@ -117,7 +117,7 @@ describe('dead', () => {
     expect((await json('dead', 'list', '--queue', 'slow', '--limit', '200')).data).toHaveLength(30 - redriven)
   })
 
-  test('a redrive goes on where it was after the server was killed, each dead letter once', async () => {
+  test('after a kill of the server a redrive continues, each dead letter once', async () => {
     const ids = await dead('killed', 20)
     const { redrive_id } = await call('/v1/dead-letters/redrive', { filter: { queue: 'killed' }, per_second: 10 })
     const redriven = async () => (await read(`/v1/dead-letters/redrives/${redrive_id}`)).redriven
@@ -130,7 +130,7 @@ describe('dead', () => {
     for (const id of ids) expect((await read(`/v1/jobs/${id}`)).runs).toHaveLength(2)
   })
 
-  test('redrive needs to be told which', async () => {
+  test('redrive without jobs or --all-matching is a usage error', async () => {
     const wrong = [[], ['--queue', 'q'], ['00000000-0000-7000-8000-000000000000', '--all-matching']]
     const ended = await Promise.all(wrong.map((args) => ichido('dead', 'redrive', ...args)))
     expect(ended.map(({ code }) => code)).toEqual([2, 2, 2])
@@ -138,7 +138,7 @@ describe('dead', () => {
 })
 
 describe('jobs', () => {
-  test('retry: the same job, or a new one with another payload', async () => {
+  test('retry gives the job another run, or makes a new job with another payload', async () => {
     const [one = '', two = ''] = await dead('retried', 2)
     expect((await ichido('jobs', 'retry', one)).stderr).toBe(`Job ${one} is PENDING again.\n`)
     const again = await ichido('jobs', 'retry', one)
@@ -151,7 +151,7 @@ describe('jobs', () => {
     })
   })
 
-  test('show and submit --wait tell what a job waits for', async () => {
+  test('show and submit --wait say what a job waits for', async () => {
     const waiting = begin(['submit', 'sort', '--queue', 'nobody', '--wait', '--timeout', '20s'], env)
     await until('a word', async () => waiting.stderr().includes('workers enroll NAME --queue nobody'))
     expect(waiting.stderr()).toContain('No worker that takes jobs of kind sort from the queue nobody')

@@ -74,7 +74,7 @@ async function writer(url: string) {
   }
 }
 
-test('who follows a log hears what its job waits for, and how it ended', async () => {
+test('logs --follow shows what the job waits for, and how it ended', async () => {
   const server = await serve({ DATA_DIR: mkdtempSync(join(dataDir, 'd-')) })
   const env = { ICHIDO_URL: server.url }
   const { job_id: jobId } = await post<{ job_id: string }>(server.url, '/v1/jobs', { kind: 'work' })
@@ -88,7 +88,7 @@ test('who follows a log hears what its job waits for, and how it ended', async (
   await server.stop()
 })
 
-test('killed -9 while it archives, a server has every log, once; and who follows one goes on', async () => {
+test('after kill -9 during archiving every log is complete, and --follow continues', async () => {
   const [count, kills] = [size(20, 300), size(1, 20)]
   const written = await writeLogs(count)
   const settings = { LOG_RETENTION_DAYS_DB: '1', ARCHIVE_BATCH_MAX: '1', ARCHIVE_INTERVAL_SECONDS: '0.05' }

@@ -40,7 +40,7 @@ const store = ([path = ''] = files()) => new FileStore({ path, world: realWorld,
 const jobsOf = async (key: string) => (await json('jobs', 'list', '--key', key)).data.length
 
 describe('submit --offline', () => {
-  test('keeps it while nobody answers; flush sends it, in order, once', async () => {
+  test('keeps a job during an outage; flush sends all in order, once', async () => {
     offline()
     const kept = await ichido('submit', 'sort', '--payload', '{"n":1}', '--key', 'kept/1', '--offline')
     expect(kept.code).toBe(0)
@@ -70,7 +70,7 @@ describe('submit --offline', () => {
     expect(await json('outbox', 'list')).toEqual({ data: [] })
   })
 
-  test('sends it at once where the server is there, after what was kept before', async () => {
+  test('sends a job at once if the server answers, after the kept ones', async () => {
     offline()
     await ichido('submit', 'first', '--key', 'before/1', '--offline')
     online()
@@ -81,7 +81,7 @@ describe('submit --offline', () => {
     expect((await ichido('outbox', 'list')).stderr).toContain('The outbox is empty.')
   })
 
-  test('does not keep what the server refuses, and says why', async () => {
+  test('does not keep a refused job, and reports the reason', async () => {
     const refused = await ichido('submit', 'k', '--max-attempts', '-1', '--offline')
     expect(refused.code).toBe(2)
     expect(refused.stderr).toContain('--max-attempts must be at least 1')
@@ -98,7 +98,7 @@ describe('submit --offline', () => {
     expect(await json('outbox', 'list')).toEqual({ data: [] })
   })
 
-  test('given again with its delay under its key, it is the same item and the same job', async () => {
+  test('a repeated key with its delay is the same item and the same job', async () => {
     const again = () => json('submit', 'sort', '--delay', '1h', '--key', 'delayed/1', '--offline')
     offline()
     const { item_id } = await again()
@@ -110,7 +110,7 @@ describe('submit --offline', () => {
     expect(Date.parse(run_at) - Date.parse(created_at)).toBe(3_600_000)
   })
 
-  test('spends no attempt of what waits for its next one', async () => {
+  test('does not use up attempts of items that wait for their next one', async () => {
     offline()
     const { item_id } = await json('submit', 'k', '--key', 'waits/1', '--offline')
     const dueAtMs = realWorld.now() + 1_800_000
@@ -121,7 +121,7 @@ describe('submit --offline', () => {
     expect((await json('outbox', 'list')).data).toMatchObject([{ item_id, status: 'queued', attempts: 1 }])
   })
 
-  test('does not delete what another process tried meanwhile', async () => {
+  test('does not delete an item that another process tried', async () => {
     offline()
     await ichido('submit', 'k', '--offline')
     const [path = ''] = files()
@@ -152,7 +152,7 @@ describe('submit --offline', () => {
 })
 
 describe('outbox', () => {
-  test('a failed item stops nobody, is tried again when it is named, and can be dropped', async () => {
+  test('a failed item does not block others, and can be retried or dropped', async () => {
     await ichido('submit', 'k', '--payload', '1', '--key', 'poison/1')
     offline()
     const poison = await json('submit', 'k', '--payload', '2', '--key', 'poison/1', '--offline')
@@ -176,7 +176,7 @@ describe('outbox', () => {
     expect(await json('outbox', 'list')).toEqual({ data: [] })
   })
 
-  test('is of one caller: another one neither sees nor sends it, but is told of it', async () => {
+  test('belongs to one token: another one does not send it, but sees a hint', async () => {
     const alice = { ...env, ICHIDO_TOKEN: 'ich_alice' }
     const bob = { ...env, ICHIDO_TOKEN: 'ich_bob' }
     offline()
@@ -197,7 +197,7 @@ describe('outbox', () => {
     expect(listed.stderr).toBe('')
   })
 
-  test('is of one server: neither scheme nor path are mixed up', async () => {
+  test('belongs to one server, by scheme and path', async () => {
     const { host } = new URL(env.ICHIDO_URL)
     offline()
     const urls = [`http://${host}`, `https://${host}`, `http://${host}/a/b`, `http://${host}/a_b`]
@@ -207,7 +207,7 @@ describe('outbox', () => {
     expect(files()).toHaveLength(4)
   })
 
-  test('of a damaged file it says so, and keeps what can be read', async () => {
+  test('reports a damaged file and keeps the readable items', async () => {
     offline()
     await ichido('submit', 'k', '--key', 'sound/1', '--offline')
     const [path = ''] = files()

@@ -65,7 +65,7 @@ async function agent(queue: string, work: readonly [string, string], args: reado
   return startAgent({ url: server.url, queue, work, state, args: ['--enroll', enroll, ...args] })
 }
 
-test.concurrent('the file that the server hands out is the agent: one file, no database driver', async () => {
+test.concurrent('the server serves the agent as one file without a database driver', async () => {
   const response = await fetch(`${server.url}/agent.mjs`)
   expect(response.headers.get('content-type')).toBe('text/javascript; charset=utf-8')
   const text = await response.text()
@@ -80,7 +80,7 @@ test.concurrent('the file that the server hands out is the agent: one file, no d
   expect(again.status).toBe(304)
 })
 
-test.concurrent('on an older Node over TLS, from the line that `workers enroll` prints to the result', async () => {
+test.concurrent('on an older Node over TLS, the line of `workers enroll` leads to a result', async () => {
   const { cert, key } = selfSigned()
   const [certFile, keyFile] = [join(folder, 'tls.crt'), join(folder, 'tls.key')]
   writeFileSync(certFile, cert)
@@ -107,7 +107,7 @@ test.concurrent('on an older Node over TLS, from the line that `workers enroll` 
   await own.stop()
 })
 
-test.concurrent('on an older Node over HTTP; the same line again, though its token is used up, is the same worker', async () => {
+test.concurrent('on an older Node over HTTP, the same line again is the same worker', async () => {
   const queue = unique('again')
   const state = join(folder, unique('state'))
   const args = ['--enroll', await enrollToken(server.url, queue), '--name', 'pc']
@@ -124,7 +124,7 @@ test.concurrent('on an older Node over HTTP; the same line again, though its tok
   expect(second).toMatchObject({ worker_id: first?.worker_id, name: 'pc' })
 })
 
-test.concurrent('on an older Node a handler that does not wait for what it told is reported, too, with what it cost', async () => {
+test.concurrent('on an older Node a handler without await of progress is reported with its cost', async () => {
   const queue = unique('told')
   const file = join(folder, 'tells.mjs')
   const work = "({ progress, cost, log }) => (log('one'), progress('half'), log('two'), cost(0.5), 'done')"
@@ -142,7 +142,7 @@ test.concurrent('on an older Node a handler that does not wait for what it told 
   expect(await started.drain()).toBe(0)
 })
 
-test.concurrent('a program is given its payload, artifacts and processEnv; its log, progress and files are taken', async () => {
+test.concurrent('a program gets payload, artifacts and variables; its output is collected', async () => {
   const queue = unique('given')
   const { job_id: jobId } = await submit(queue, { n: 1 }, { timeout_seconds: 30, artifacts: [{ name: 'in.txt' }] })
   const upload = `${server.url}/v1/artifacts?name=in.txt&job_id=${jobId}`
@@ -189,7 +189,7 @@ test.concurrent('a program is given its payload, artifacts and processEnv; its l
   ])
 })
 
-test.concurrent('a leading ./ of the command means the folder that the agent was started in; each run is said', async () => {
+test.concurrent('a leading ./ of the command means the folder of the agent; each run is announced', async () => {
   const queue = unique('here')
   const cwd = join(folder, "it's here")
   mkdirSync(cwd)
@@ -214,7 +214,7 @@ test.concurrent('a leading ./ of the command means the folder that the agent was
   expect(said).toMatch(/stopped\n$/)
 })
 
-test.concurrent('how a program ends is what its run fails with, and its files are kept', async () => {
+test.concurrent('a failed program fails its run with its exit code, and its files are kept', async () => {
   const queue = unique('failing')
   const program = `case $(cat) in
     '"code"') echo as far as it got > outputs/why.txt; echo no such thing >&2; exit 3;;
@@ -249,7 +249,7 @@ test.concurrent('how a program ends is what its run fails with, and its files ar
   await started.drain()
 })
 
-test.concurrent('a job that is canceled stops its program; the next attempt is told the last progress of the one before', async () => {
+test.concurrent('a canceled job stops its program; the next attempt gets the last progress', async () => {
   const queue = unique('stopped')
   const started = await agent(queue, [
     '--exec',
@@ -277,7 +277,7 @@ test.concurrent('a job that is canceled stops its program; the next attempt is t
   await started.drain()
 })
 
-test.concurrent('told to stop, an agent lets what runs come to its end, or gives it back at no cost', async () => {
+test.concurrent('a stopping agent finishes its runs, or releases them without a retry', async () => {
   const queue = unique('drained')
   const [ledger, go] = [join(folder, unique('ledger')), join(folder, unique('go'))]
   writeFileSync(ledger, '')
@@ -303,7 +303,7 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   expect(await first.ended).toBe(0)
   expect(first.stderr()).toContain(`job ${long} (k, attempt 1) released`)
   expect(await job(short)).toMatchObject({ state: 'SUCCEEDED' })
-  // It said goodbye: nobody takes it for a worker that is only busy.
+  // The worker is detached, so it does not count as busy.
   const standing = async () => {
     const { data } = await ask<{ data: { state: string; queues: string[] }[] }>(
       server.url,
@@ -333,7 +333,7 @@ test.concurrent('told to stop, an agent lets what runs come to its end, or gives
   await third.drain()
 })
 
-test.concurrent('a result that nobody could hear is kept, and delivered after a restart, with what it cost', async () => {
+test.concurrent('an undelivered result is kept and delivered after a restart, with its cost', async () => {
   const queue = unique('kept')
   const dataDir = join(folder, unique('data'))
   const before = await serve({ DATA_DIR: dataDir })
@@ -364,7 +364,7 @@ test.concurrent('a result that nobody could hear is kept, and delivered after a 
   await after.stop()
 })
 
-test.concurrent('an agent refuses what would be a mistake, and ends when it is revoked', async () => {
+test.concurrent('an agent refuses wrong options, and ends when it is revoked', async () => {
   const queue = unique('refused')
   const state = join(folder, unique('state'))
   const ledger = join(folder, unique('ledger'))

@@ -43,7 +43,7 @@ test('alerts are listed and logged as they open and close; a bad rule is refused
   expect(await run(['alerts', '--rule', 'nope'], env)).toMatchObject({ stderr: expect.stringContaining('rule') })
 })
 
-test('what was counted is in the store when the server has stopped', async () => {
+test('the counters are in the store after the server has stopped', async () => {
   for (let i = 0; i < 3; i++) await run(['submit', 'work', '--key', 'same'], env)
   await server.stop()
   const database = new DatabaseSync(join(folder, DATABASE_FILE))

@@ -37,7 +37,7 @@ function countIn(file: string, table: string): number {
   }
 }
 
-test('a backup is of one instant while jobs are submitted, and nothing else is left of it', async () => {
+test('a backup during submissions is of one instant and leaves no other files', async () => {
   const file = join(folder, 'under-load.backup')
   const submitters = new Submitters(server.url)
   try {
@@ -58,7 +58,7 @@ test('a backup is of one instant while jobs are submitted, and nothing else is l
   expect(await ichidoJson(['backup', file, '--restore'], target)).toMatchObject({ engine: 'sqlite' })
 })
 
-test('a whole file is verified; a damaged one is refused before there is a store', async () => {
+test('a whole file is verified; a damaged one is refused before a store is made', async () => {
   const file = join(folder, 'whole.backup')
   await ichido(['backup', file], env)
   const whole = await ichido(['backup', file, '--verify'], {})
@@ -78,7 +78,7 @@ test('a whole file is verified; a damaged one is refused before there is a store
   expect(existsSync(target.DATA_DIR)).toBe(false)
 })
 
-test('backups are made by the clock, and the newest are kept', async () => {
+test('backups are made on schedule, and the newest are kept', async () => {
   writeFileSync(join(backups, 'mine'), '')
   const put = await fetch(`${server.url}/v1/settings/backup_interval_seconds`, {
     method: 'PUT',

@@ -17,7 +17,7 @@ afterAll(async () => {
 const ichido = (...args: string[]): Promise<Ended> => run(['queues', ...args], env)
 const json = (...args: string[]) => runJson(['queues', ...args], env)
 
-test('queues are listed, paused, limited and shown; what is wrong says what to do', async () => {
+test('queues are listed, paused, limited and shown; mistakes come with advice', async () => {
   expect((await ichido('list')).stderr).toBe('No queues.\n')
   await run(['submit', 'work', '--queue', 'train'], env)
   const paused = await ichido('pause', 'train')
@@ -53,7 +53,7 @@ test('queues are listed, paused, limited and shown; what is wrong says what to d
   })
 })
 
-test('a list of more queues than an answer has is shown to its end', async () => {
+test('a list of several pages of queues is shown completely', async () => {
   const names = Array.from({ length: 201 }, (_, i) => `many-${String(i).padStart(3, '0')}`)
   const jobs = names.map((queue) => ({ kind: 'work', queue }))
   const headers = { 'content-type': 'application/json' }

@@ -34,7 +34,7 @@ const status = async (server: Serving) => (await get(server, '/readyz')).body.st
 const ended = (server: Serving, jobId: string) =>
   until('the job to end', async () => (await get(server, `/v1/jobs/${jobId}`)).body.state === 'SUCCEEDED')
 
-/** What Redis has as the state of a job, whatever its domain is called. */
+/** The state of a job in Redis, in any domain. */
 async function stateInRedis(jobId: string): Promise<Record<string, unknown> | null> {
   const client = await createClient({ url: redis.url }).connect()
   try {
@@ -51,7 +51,7 @@ const succeeded = async (jobId: string) => {
   return JSON.stringify(state ?? null).includes('SUCCEEDED')
 }
 
-test('without its Redis a server is degraded and does all it should; when Redis comes back it catches up', async () => {
+test('without Redis a server is degraded but works, and later it catches up', async () => {
   const database = await freshDatabase()
   const env: Env = { DATABASE_URL: database.url, REDIS_URL: redis.url, RELAY_INTERVAL_SECONDS: '0.1' }
   const server = await serve(env, ['--local-worker'])
@@ -70,7 +70,7 @@ test('without its Redis a server is degraded and does all it should; when Redis 
   await database.leave()
 })
 
-test('a server works with the user that the docs name, and asks for nothing that it may not', async () => {
+test('a server works with the Redis user of the docs, without a denied command', async () => {
   const page = readFileSync(new URL('../../../../../docs/operations/redis.md', import.meta.url), 'utf8')
   const client = await createClient({ url: redis.url }).connect()
   await client.sendCommand((/^ACL SETUSER ichido .*$/m.exec(page)?.[0] ?? '').split(' '))
@@ -130,7 +130,7 @@ test('roles are split over processes', async () => {
   await database.leave()
 })
 
-test('another number of shards is refused while a stream holds what nobody has read', async () => {
+test('a new number of shards is refused while a stream has unread events', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'ichido-shards-'))
   const env: Env = { DATA_DIR: folder, REDIS_URL: redis.url, PORT: '0' }
   expect((await (await serve(env)).stop()).code).toBe(0)

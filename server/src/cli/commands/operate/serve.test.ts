@@ -40,7 +40,7 @@ async function post({ url }: Serving, job: object) {
 }
 
 describe('starting', () => {
-  test('it says where it listens, that it is open, where the data is, and what to try', async () => {
+  test('it prints its address, open mode, the store and a first command', async () => {
     const dataDir = newFolder()
     const server = await serve({ DATA_DIR: dataDir, ALLOWED_ORIGINS: 'https://app.example.org' }, ['--local-worker'])
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
@@ -56,7 +56,7 @@ describe('starting', () => {
     expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(200)
   })
 
-  test('once there is a token it says that tokens are required', async () => {
+  test('with a token it prints that tokens are required', async () => {
     const env = { DATA_DIR: newFolder() }
     await ichidoJson(['token', 'create', '--user', 'me', '--role', 'admin'], env)
     const server = await serve(env)
@@ -64,7 +64,7 @@ describe('starting', () => {
     expect((await fetch(`${server.url}/v1/jobs`)).status).toBe(401)
   })
 
-  test('where a proxy is expected it refuses to start open, and prints the line that helps', async () => {
+  test('behind a proxy it refuses to start without a token, and prints the command', async () => {
     const env = { DATA_DIR: newFolder(), PORT: '0', BASE_PATH: '/ichido' }
     const refused = await ichido(['serve'], env)
     expect(refused.code).toBe(1)
@@ -73,7 +73,7 @@ describe('starting', () => {
     expect(refused.stderr).toContain(line)
   })
 
-  test('on an address of the network it refuses to start open, and prints the line that helps', async () => {
+  test('on a network address it refuses to start without a token, and prints the command', async () => {
     const env = { DATA_DIR: newFolder(), HOST: '0.0.0.0', PORT: '0' }
     const refused = await ichido(['serve'], env)
     expect(refused.code).toBe(1)
@@ -101,7 +101,7 @@ describe('starting', () => {
     expect((await fetch(`${server.url}/readyz`)).status).toBe(200)
   })
 
-  test('a port that is taken is said, with what to do', async () => {
+  test('a used port is reported with advice', async () => {
     const other = createServer().listen(0, '127.0.0.1')
     await expect.poll(() => other.listening).toBe(true)
     const address = other.address()
@@ -113,7 +113,7 @@ describe('starting', () => {
     expect(stderr).toContain('PORT=0')
   })
 
-  test('wrong settings are named, and are a usage error', async () => {
+  test('wrong settings are named in a usage error', async () => {
     const { code, stderr } = await ichido(['serve'], { PORT: 'many', LOG_LEVEL: 'loud', REAP_INTERVAL_SECONDS: '99' })
     expect(code).toBe(2)
     expect(stderr).toContain('REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "99"')
@@ -121,7 +121,7 @@ describe('starting', () => {
     expect(stderr).toContain('LOG_LEVEL must be')
   })
 
-  test('a setting of the environment is in force, and cannot be changed', async () => {
+  test('a setting of the environment applies and cannot be changed', async () => {
     const server = await serve({ DATA_DIR: newFolder(), REAP_INTERVAL_SECONDS: '0.5' })
     const path = '/v1/settings/reap_interval_seconds'
     expect(await get(server, path)).toMatchObject({ value: 0.5, source: 'environment', default: 5 })
@@ -131,7 +131,7 @@ describe('starting', () => {
     expect(await put.json()).toMatchObject({ error: { code: 'SETTING_FIXED' } })
   })
 
-  test('a database that is not there is said, without its password', async () => {
+  test('an unreachable database is reported without its password', async () => {
     const { code, stderr } = await ichido(['serve'], { DATABASE_URL: 'postgres://u:hunter2@127.0.0.1:1/x', PORT: '0' })
     expect(code).toBe(1)
     expect(stderr).toContain('PostgreSQL cannot be used: connect ECONNREFUSED 127.0.0.1:1')
@@ -139,7 +139,7 @@ describe('starting', () => {
     expect(stderr).not.toContain('hunter2')
   })
 
-  test('on PostgreSQL two servers share a database, and the demo runs there too', async () => {
+  test('two servers share a PostgreSQL database, and the demo runs there', async () => {
     const database = await freshDatabase()
     const env = { DATABASE_URL: database.url, DATABASE_SCHEMA: 'mine' }
     const one = await serve(env, ['--local-worker'])
@@ -150,7 +150,7 @@ describe('starting', () => {
     await database.leave()
   })
 
-  test('what keeps it from starting is said in a sentence, without a stack', async () => {
+  test('a start error is one sentence without a stack', async () => {
     const database = await freshDatabase()
     try {
       const env = { DATABASE_URL: database.url, PORT: '0' }
@@ -181,7 +181,7 @@ describe('starting', () => {
     }
   })
 
-  test('TLS by files, under a base path', async () => {
+  test('it serves TLS from files under a base path', async () => {
     const { cert, key } = selfSigned()
     const dir = newFolder()
     writeFileSync(join(dir, 'cert.pem'), cert)
@@ -211,14 +211,14 @@ describe('stopping', () => {
     expect(stderr).toMatch(/\nStopped\.\n$/)
   })
 
-  test('the log at info tells that it begins to lead, and that it resigns', async () => {
+  test('the log at info shows that it leads, and that it resigns', async () => {
     const server = await serve({ DATA_DIR: newFolder(), LOG_LEVEL: 'info' })
     await expect.poll(server.stderr, { timeout: 10_000 }).toMatch(/"epoch":2,"msg":"this node leads"/)
     const { stderr } = await timed(server, 'SIGTERM')
     expect(stderr).toMatch(/"level":30.*"epoch":2,"why":"resigned","msg":"this node no longer leads"/)
   })
 
-  test('readyz turns 503 first, while requests that wait are answered', async () => {
+  test('readyz turns 503 first, while waiting requests are answered', async () => {
     const server = await serve({ DATA_DIR: newFolder() })
     const { job_id } = await post(server, { kind: 'k' })
     const waiting = fetch(`${server.url}/v1/jobs/${job_id}/result?wait_seconds=30`)
@@ -231,7 +231,7 @@ describe('stopping', () => {
     expect((await server.ended).code).toBe(0)
   })
 
-  test('a running job of the local worker does not hold the end up', async () => {
+  test('a running job of the local worker does not delay the stop', async () => {
     const server = await serve({ DATA_DIR: newFolder() }, ['--local-worker'])
     const { job_id } = await post(server, { kind: 'demo.hello', queue: 'demo' })
     const state = async () => (await get(server, `/v1/jobs/${job_id}`)).state
@@ -241,7 +241,7 @@ describe('stopping', () => {
     expect(ms).toBeLessThan(STOP_MS)
   })
 
-  test('a signal to the group, which its parents pass on once more, is one signal', async () => {
+  test('a signal to the group that the parents repeat counts once', async () => {
     const dataDir = newFolder()
     const { PATH = '', HOME = '' } = process.env
     const env = { PATH, HOME, DATA_DIR: dataDir, PORT: '0', npm_lifecycle_event: 'start' }
@@ -258,7 +258,7 @@ describe('stopping', () => {
     expect(readdirSync(dataDir)).not.toContain('ichido.db-wal')
   })
 
-  test('whoever waits for a job goes on waiting through a restart', async () => {
+  test('submit --wait continues through a restart', async () => {
     const env = { DATA_DIR: newFolder() }
     const server = await serve(env)
     const waiting = begin(['submit', 'demo.hello', '--queue', 'demo', '--wait'], { ICHIDO_URL: server.url })
@@ -271,7 +271,7 @@ describe('stopping', () => {
     expect(JSON.parse(stdout).greeting).toBe('Hello, world!')
   })
 
-  test('after kill -9 everything that was acknowledged is still there', async () => {
+  test('acknowledged jobs survive kill -9', async () => {
     const env = { DATA_DIR: newFolder() }
     const server = await serve(env)
     const { job_id } = await post(server, { kind: 'k', idempotency_key: 'a/b' })
@@ -282,7 +282,7 @@ describe('stopping', () => {
   })
 })
 
-test('what comes again within a second is the same signal; a later one ends it at once', () => {
+test('a signal that repeats within a second counts once; a later one ends at once', () => {
   const nowMs = vi.spyOn(performance, 'now').mockReturnValue(5_000)
   const before = new Set(STOP_SIGNALS.flatMap((name) => process.listeners(name)))
   onTestFinished(() => {

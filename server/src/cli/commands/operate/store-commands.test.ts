@@ -21,7 +21,7 @@ afterAll(async () => {
 
 type Finding = { check: string; status: string; message: string; advice?: string }
 
-/** What the doctor says, whether well or ill; nobody listens at this address. */
+/** The report of the doctor; no server listens at this address. */
 async function doctor(env: Env): Promise<{ code: number | null; ok: boolean; of: (check: string) => Finding }> {
   const { code, stdout } = await ichido(['doctor', '--json'], { ICHIDO_URL: 'http://127.0.0.1:2', ...env })
   const { ok, checks } = JSON.parse(stdout) as { ok: boolean; checks: Finding[] }
@@ -34,7 +34,7 @@ async function doctor(env: Env): Promise<{ code: number | null; ok: boolean; of:
 }
 
 describe('migrate', () => {
-  test('makes the schema, and then has nothing to do', async () => {
+  test('creates the schema, and then has nothing to do', async () => {
     for (const env of [{ DATA_DIR: newFolder() }, { DATABASE_URL: database.url, DATABASE_SCHEMA: 'made' }]) {
       expect(await ichidoJson(['migrate'], env)).toMatchObject({ from: null, to: SCHEMA_VERSION })
       expect((await ichido(['migrate'], env)).stderr).toContain('Nothing to do')
@@ -43,7 +43,7 @@ describe('migrate', () => {
 })
 
 describe('doctor', () => {
-  test('before the first start nothing is broken, and nothing is made', async () => {
+  test('before the first start nothing is broken, and nothing is created', async () => {
     const dataDir = join(newFolder(), 'data')
     const { code, ok, of } = await doctor({ DATA_DIR: dataDir })
     expect([code, ok]).toEqual([0, true])
@@ -52,7 +52,7 @@ describe('doctor', () => {
     expect(existsSync(dataDir)).toBe(false)
   })
 
-  test('a running server is found well, and its store is left to it', async () => {
+  test('a running server is healthy, and its store is not opened', async () => {
     const env = { DATA_DIR: newFolder() }
     const server = await serve(env)
     const { code, of } = await doctor({ ...env, ICHIDO_URL: server.url })
@@ -70,7 +70,7 @@ describe('doctor', () => {
     expect(wrong('server').status).toBe('broken')
   })
 
-  test('PostgreSQL is looked at too', async () => {
+  test('PostgreSQL is checked, too', async () => {
     const env = { DATABASE_URL: database.url, DATABASE_SCHEMA: 'examined' }
     expect((await doctor(env)).of('schema').status).toBe('warning')
     await ichido(['migrate'], env)
@@ -80,7 +80,7 @@ describe('doctor', () => {
     for (const check of ['schema', 'durability', 'clock', 'access']) expect(of(check).status).toBe('ok')
   })
 
-  test('what is broken is said, with what to do, and ends with 1', async () => {
+  test('broken checks come with advice, and the exit code is 1', async () => {
     const gone = await doctor({ DATABASE_URL: 'postgres://u:hunter2@127.0.0.1:2/x' })
     expect([gone.code, gone.ok]).toEqual([1, false])
     expect(gone.of('store')).toMatchObject({
@@ -120,7 +120,7 @@ describe('doctor', () => {
     }
   })
 
-  test('people get marks and words', async () => {
+  test('without --json it prints marks and sentences', async () => {
     const { stderr, stdout } = await ichido(['doctor'], { DATA_DIR: newFolder(), ICHIDO_URL: 'http://127.0.0.1:2' })
     expect(stdout).toBe('')
     expect(stderr).toMatch(/✓ node +Node \d+/)
@@ -129,7 +129,7 @@ describe('doctor', () => {
 })
 
 describe('backup', () => {
-  test('SQLite moves to PostgreSQL and back, and a running embedded server keeps its folder', async () => {
+  test('SQLite moves to PostgreSQL and back, and a running server keeps its folder', async () => {
     const env = { DATA_DIR: newFolder() }
     const file = join(folder, 'moved.backup')
     const server = await serve(env)
@@ -166,7 +166,7 @@ describe('backup', () => {
     expect(epoch).toBeGreaterThan(2_000)
   })
 
-  test('a folder that cannot be written to is a failure that leaves nothing behind', async () => {
+  test('a folder that cannot be written is a failure and leaves no file', async () => {
     const env = { DATA_DIR: newFolder() }
     await ichido(['migrate'], env)
     const { code, stderr } = await ichido(['backup', join(folder, 'no', 'such', 'folder')], env)
@@ -176,7 +176,7 @@ describe('backup', () => {
   })
 })
 
-test('where there is no store nothing is backed up, and none is made', async () => {
+test('without a store nothing is backed up or created', async () => {
   const dataDir = join(newFolder(), 'wrong')
   const { code, stderr } = await ichido(['backup', join(folder, 'nothing')], { DATA_DIR: dataDir })
   expect(code).toBe(1)
@@ -184,7 +184,7 @@ test('where there is no store nothing is backed up, and none is made', async () 
   expect(existsSync(dataDir) || existsSync(join(folder, 'nothing'))).toBe(false)
 })
 
-test('a token can be made before the server ever ran', async () => {
+test('a token can be made before the first start of the server', async () => {
   const env = { DATA_DIR: newFolder() }
   const { code, stdout } = await ichido(['token', 'create', '--user', 'a', '--role', 'operator'], env)
   expect(code).toBe(0)
@@ -193,7 +193,7 @@ test('a token can be made before the server ever ran', async () => {
   expect((await ichidoJson(['jobs', 'list'], client)).data).toEqual([])
 })
 
-test('a token is made by the named server where no store is named and none is at hand', async () => {
+test('the named server makes the token if no store is named or found', async () => {
   const [dataDir, cwd] = [newFolder(), newFolder()]
   const args = ['token', 'create', '--user', 'a', '--role', 'admin']
   const server = await serve({ DATA_DIR: dataDir })
@@ -205,7 +205,7 @@ test('a token is made by the named server where no store is named and none is at
   expect(readdirSync(cwd)).toEqual([])
 })
 
-test('a first token that cannot make others comes with a warning and the line that helps', async () => {
+test('a first token that is not of an admin comes with a warning and a command', async () => {
   const args = ['token', 'create', '--user', 'a', '--role', 'submitter']
   const warning = 'warning: From now on every call needs a token, and this one cannot make others.'
   for (const served of [false, true]) {

@@ -40,7 +40,7 @@ async function register(line: string): Promise<RegisteredShape> {
   return (await answer.json()) as RegisteredShape
 }
 
-test('enroll prints the one line to paste; then the worker is listed, shown and revoked', async () => {
+test('enroll prints one line to paste; the worker is then listed, shown and revoked', async () => {
   expect(await ichido('list')).toMatchObject({ code: 0, stdout: '', stderr: 'No workers.\n' })
 
   const line = await ichido('enroll', 'lab pc', '--queue', 'a', '--queue', 'b', '--exec', "sh -c 'echo hi'")
@@ -71,7 +71,7 @@ test('enroll prints the one line to paste; then the worker is listed, shown and 
   expect((await json('list')).data).toMatchObject([{ worker_id, state: 'revoked' }])
 })
 
-test('enroll as JSON; without a program the line has a place for it', async () => {
+test('enroll --json; without a program the line has a placeholder', async () => {
   const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
   expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })
   expect(made.command).toContain(`--enroll ${made.enroll_token} --name pc --queue a --exec <YOUR PROGRAM>`)
@@ -91,7 +91,7 @@ test.each([
   ['../run.sh --to /tmp/./x', null],
   ['python3 "$ICHIDO_AGENT_DIR/calc.py"', null],
   ['cd "$ICHIDO_AGENT_DIR" && ./run.sh', null],
-])('--exec %j: no program finds %j', async (exec, path) => {
+])('--exec %j: warns that programs do not find %j', async (exec, path) => {
   const warning = path && `warning: programs run in an empty folder, which has no ${path}. `
   // A worker that is told of an address that it must refuse ends at once.
   const worker = await run(['worker', '--queue', 'a', '--exec', exec], { ICHIDO_URL: 'http://192.0.2.1' })
@@ -101,7 +101,7 @@ test.each([
   }
 })
 
-test('the line runs the agent only if it is the one that the server had when the line was made', async () => {
+test('the line runs the agent only if its hash has not changed', async () => {
   const { command, agent_sha256 } = await json('enroll', 'pc', '--queue', 'a', '--exec', 'true')
   const elsewhere = mkdtempSync(join(folder, 'checked-'))
   const [, fetching = '', checking = ''] = /^(.*?) && (node -e .*?) && node /.exec(command) ?? []
@@ -117,13 +117,13 @@ test('the line runs the agent only if it is the one that the server had when the
   expect(refused.stderr).toContain('ichido-agent.mjs has changed since this line was printed')
 })
 
-test('a worker is enrolled anew and stays who it is', async () => {
+test('a worker that is enrolled again keeps its identity', async () => {
   const { worker_id } = await register((await ichido('enroll', 'pc', '--queue', 'a')).stdout)
   const line = await ichido('enroll', 'pc', '--queue', 'b', '--worker', worker_id)
   expect(await register(line.stdout)).toMatchObject({ worker_id, queues: ['b'] })
 })
 
-test('where the server is told its public address, the line leads there', async () => {
+test('the line uses PUBLIC_URL if the server has it', async () => {
   const other = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
   const settings = { DATA_DIR: other, PUBLIC_URL: 'https://jobs.example.org', BASE_PATH: '/ichido' }
   const ICHIDO_TOKEN = await tokenIn(other)
@@ -136,7 +136,7 @@ test('where the server is told its public address, the line leads there', async 
   rmSync(other, { recursive: true })
 })
 
-test('who trusts the server by a file prints a line that does so, too; pasted beside a copy of it, it works', async () => {
+test('with NODE_EXTRA_CA_CERTS the line trusts a copy of that file', async () => {
   const [dir, elsewhere] = [mkdtempSync(join(folder, 'tls-')), mkdtempSync(join(folder, 'machine-'))]
   const { cert, key } = selfSigned()
   const [certFile, keyFile] = [join(dir, 'cert.pem'), join(dir, 'key.pem')]
@@ -165,7 +165,7 @@ test('who trusts the server by a file prints a line that does so, too; pasted be
   await server.stop()
 })
 
-test('an address without TLS that leads to other machines is warned of', async () => {
+test('an address of another machine without TLS causes a warning', async () => {
   const other = mkdtempSync(join(tmpdir(), 'ichido-workers-test-'))
   const ICHIDO_TOKEN = await tokenIn(other)
   const server = await serve({ DATA_DIR: other, PUBLIC_URL: 'http://jobs.example.org' })

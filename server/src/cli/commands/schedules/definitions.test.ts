@@ -50,7 +50,7 @@ async function json(...argv: string[]) {
 }
 
 describe('definitions', () => {
-  test('create, list, show, change and delete', async () => {
+  test('are created, listed, shown, changed and deleted', async () => {
     const flags = ['--kind', 'report', '-p', '{"a":1}', '-l', 'env=prod', '--cron', '30 2 * * *']
     const made = await ichido('create', 'nightly', ...flags, '--time-zone', 'Europe/Berlin', '--jitter', '5m')
     expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining('definitions ticks nightly') })
@@ -91,7 +91,7 @@ describe('definitions', () => {
     expect((await ichido('show', 'nightly')).stderr).toContain('NOT_FOUND')
   })
 
-  test('pause, resume, run now, look at ticks, backfill', async () => {
+  test('are paused, resumed, run, backfilled, and show their ticks', async () => {
     await json('create', 'yearly', '--kind', 'report', '--cron', '0 0 1 1 *')
     expect((await ichido('pause', 'yearly')).stdout).toMatch(/paused +since .*\nnext tick +-\n/)
     expect((await ichido('ticks', 'yearly')).stderr).toMatch(/^It has been paused since .* definitions resume yearly/)
@@ -122,7 +122,7 @@ describe('definitions', () => {
     expect(job.stdout).toMatch(/definition +yearly\ntick +2024-01-01T00:00:00Z\n/)
   })
 
-  test('preview of a rule that is not stored', async () => {
+  test('preview shows the ticks of a rule that is not stored', async () => {
     const spring = ['--time-zone', 'America/New_York', '--starts-at', '2031-03-09T00:00:00-05:00', '--limit', '1']
     const shown = await ichido('preview', '30 2 * * *', ...spring)
     const wrong = await ichido('preview', '* * *', '--json')
@@ -135,7 +135,7 @@ describe('definitions', () => {
     expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining('yearly') })
   })
 
-  test('wrong usage names the option', async () => {
+  test('a usage error names the option', async () => {
     const key = await ichido('run', 'x', '--key', 'ä')
     const file = await ichido('create', 'x', '--file', join(folder, 'none'))
     const choice = await ichido('create', 'x', '--catch-up', 'some')
