@@ -17,10 +17,11 @@ import { addWorkers } from './commands/operate/workers.ts'
 import { addDefinitions } from './commands/schedules/definitions.ts'
 import { addHooks } from './commands/schedules/hooks.ts'
 import { addTriggers } from './commands/schedules/triggers.ts'
+import { processEnv } from './connection/connect.ts'
 import { addDoctor } from './doctor/doctor.ts'
 import { EXIT, type ExitCode, Failure, report } from './output/exit.ts'
 import { outText, sayText } from './output/terminal.ts'
-import { commandLine, processEnv, VERSION } from './self.ts'
+import { commandLine, VERSION } from './self.ts'
 
 /** Words of the API that people try as commands, and their documentation. */
 const OVER_HTTP = {

@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs'
-import type { Surroundings } from '../node/config.ts'
 
 /** `src/cli` and `dist/cli` have the same depth below the package. */
 const manifest = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
@@ -21,11 +20,4 @@ export function startLine(): string {
 
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
-}
-
-/** The environment of this process. */
-export const processEnv: Surroundings = {
-  env: process.env,
-  cwd: process.cwd(),
-  readFile: (path) => readFileSync(path, 'utf8'),
 }

@@ -1,9 +1,21 @@
+import { readFileSync } from 'node:fs'
 import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
 import { certificateAdvice } from '@ichido/sdk/worker'
 import { innermost } from '../../core/node/store-errors.ts'
-import { readClientConfig } from '../../node/config.ts'
+import { readClientConfig, type Surroundings } from '../../node/config.ts'
 import { Failure } from '../output/exit.ts'
-import { processEnv, startLine } from '../self.ts'
+import { startLine } from '../self.ts'
+
+/** The environment of this process, read when it is used: several command lines may share a process. */
+export const processEnv: Surroundings = {
+  get env() {
+    return process.env
+  },
+  get cwd() {
+    return process.cwd()
+  },
+  readFile: (path) => readFileSync(path, 'utf8'),
+}
 
 /** The server that ICHIDO_URL names. */
 export interface Connection {

@@ -9,8 +9,8 @@ import type { SubmitRequest } from '@ichido/sdk/protocol'
 import { realWorld } from '../../node/world.ts'
 import { Failure } from '../output/exit.ts'
 import { out, outJson, paint, say } from '../output/terminal.ts'
-import { commandLine, processEnv } from '../self.ts'
-import { type Connection, Unreachable } from './connect.ts'
+import { commandLine } from '../self.ts'
+import { type Connection, processEnv, Unreachable } from './connect.ts'
 
 const FILE = 'outbox.jsonl'
 /** A file name may have 255 bytes. */

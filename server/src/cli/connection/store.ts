@@ -3,7 +3,7 @@ import { whyNotOpened } from '../../core/node/store-errors.ts'
 import { isLoopback, type StorageConfig, type StoreConfig } from '../../node/config.ts'
 import type { Store } from '../../node/maintenance.ts'
 import { Failure } from '../output/exit.ts'
-import { processEnv } from '../self.ts'
+import { processEnv } from './connect.ts'
 
 /** Modes that require TLS; `no-verify` is a mode of node-postgres. */
 const TLS_MODES = ['require', 'verify-ca', 'verify-full', 'no-verify']

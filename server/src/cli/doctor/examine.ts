@@ -21,11 +21,11 @@ import {
   StoreRefused,
   schemaState,
 } from '../../node/maintenance.ts'
-import { connect } from '../connection/connect.ts'
+import { connect, processEnv } from '../connection/connect.ts'
 import { opening, pooling, tlsProblem, withStore } from '../connection/store.ts'
 import { tokenLine } from '../output/banner.ts'
 import { Failure } from '../output/exit.ts'
-import { commandLine, processEnv, startLine } from '../self.ts'
+import { commandLine, startLine } from '../self.ts'
 
 /** The result of one check. */
 export interface Finding {

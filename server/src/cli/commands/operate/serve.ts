@@ -4,11 +4,12 @@ import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../../../
 import { codeOf, innermost } from '../../../core/node/store-errors.ts'
 import type { ServerConfig } from '../../../node/config.ts'
 import type { AlertChange, LeadershipChange } from '../../../node/main.ts'
+import { processEnv } from '../../connection/connect.ts'
 import { opening, tlsProblem } from '../../connection/store.ts'
 import { sayRunning, sayStopped, tokenLine } from '../../output/banner.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { outJson, paint, say } from '../../output/terminal.ts'
-import { processEnv, VERSION } from '../../self.ts'
+import { VERSION } from '../../self.ts'
 
 interface ServeFlags {
   localWorker?: boolean

@@ -3,12 +3,11 @@ import { type BackupShape, IchidoError } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import type { StoreConfig } from '../../../node/config.ts'
 import type { BackupReport } from '../../../node/maintenance.ts'
-import { connect, Unreachable } from '../../connection/connect.ts'
+import { connect, processEnv, Unreachable } from '../../connection/connect.ts'
 import { opening, withStore } from '../../connection/store.ts'
 import type { JsonFlag } from '../../flags.ts'
 import { Failure } from '../../output/exit.ts'
 import { LiveLine, outJson, say } from '../../output/terminal.ts'
-import { processEnv } from '../../self.ts'
 
 interface BackupFlags extends JsonFlag {
   restore?: boolean

@@ -1,10 +1,9 @@
 import { hostname } from 'node:os'
 import { type EnrollTokenShape, IchidoError } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect } from '../../connection/connect.ts'
+import { connect, processEnv } from '../../connection/connect.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { paint, say } from '../../output/terminal.ts'
-import { processEnv } from '../../self.ts'
 import { seconds, several, wholeNumber } from '../../values.ts'
 
 interface WorkerFlags {
