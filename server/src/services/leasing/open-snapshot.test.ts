@@ -116,6 +116,21 @@ test('scans of a busy queue continue from the position for 200 ms', async () => 
   expect(positions.from('q', item.kinds)).toEqual({ priority: 0, fairTag: 20_002 })
 })
 
+test('a lease is told a position only after a scan from the beginning', () => {
+  let nowMs = 1_000
+  const positions = new LeasePositions({ world: { ...realWorld, monotonic: () => nowMs }, store: node })
+  const item = new Scene(node).leaseItem({ queues: ['q'] })
+  const places = [{ queue: 'q', kinds: item.kinds }]
+  const name = placeName('q', item.kinds)
+  const leases = Array.from({ length: 10_000 }, (_, fairTag) => ({ queue: 'q', priority: 0, fairTag }) as never)
+  positions.record([item], [leases])
+  expect([positions.all(places), positions.all(places)], 'asking changes nothing').toEqual([new Map(), new Map()])
+  positions.scanned([name], nowMs)
+  expect(positions.all(places)).toEqual(new Map([[name, { priority: 0, fairTag: 9_999 }]]))
+  nowMs += 200
+  expect(positions.all(places)).toEqual(new Map())
+})
+
 test('runs before the position are found if there are none behind it', async () => {
   const scene = new Scene(node)
   const early = await scene.submitted({ fairTag: 5 })

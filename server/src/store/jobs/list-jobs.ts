@@ -6,7 +6,7 @@ import { EXPIRED } from '../system/retention.sql.ts'
 import { LISTED_COLUMNS, LISTED_ROW, type ListedJob } from './read-jobs.ts'
 
 /** A PENDING job waits for its artifacts, for its `run_at`, or only for a worker. */
-export type PendingFor = 'artifacts' | 'run_at' | 'worker'
+type PendingFor = 'artifacts' | 'run_at' | 'worker'
 
 export interface JobFilter {
   states: readonly string[]

@@ -141,10 +141,10 @@ const countByState = statement('count_by_state', {
   sql: `SELECT state, count(*) AS count FROM ichido.runs WHERE latest GROUP BY state`,
 })
 
-export type ShownJob = RowOf<typeof readKeptJob>
+type ShownJob = RowOf<typeof readKeptJob>
 export type ShownRun = RowOf<typeof readRuns>
 export type JobResult = RowOf<typeof readResult>
-export type JobTerms = Values<typeof TERMS_ROW>
+type JobTerms = Values<typeof TERMS_ROW>
 
 export interface JobWithRuns {
   job: ShownJob

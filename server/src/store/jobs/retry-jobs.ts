@@ -22,13 +22,13 @@ import {
   supersedeEnded,
 } from './ended-jobs.ts'
 
-export interface RetryItem {
+interface RetryItem {
   jobId: string
   /** Made before the transaction begins, so that a second try cannot make a second run. */
   nextRunId: string
 }
 
-export type RetryRefusal =
+type RetryRefusal =
   | EndedRefusal
   | { reason: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
   | { reason: 'KEY_TAKEN'; key: string; byJobId: string | null }

@@ -31,7 +31,7 @@ const nextDue = statement('next_due', {
   sql: `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
 })
 
-export interface Promoted {
+interface Promoted {
   /** Queues that have work now. */
   queues: string[]
   /** The number of promoted runs. If it is the maximum, more may be due. */

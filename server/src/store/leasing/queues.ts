@@ -142,7 +142,7 @@ export interface QueueRows {
 }
 
 type SettingsRow = RowOf<typeof readQueue>
-export type ListedQueue = RowOf<typeof listQueues>
+type ListedQueue = RowOf<typeof listQueues>
 
 const KINDS_MAX = 100
 

@@ -2,7 +2,7 @@ import { periodStartMs } from '../../core/limits/quota.ts'
 import { addSpent, readRefunds } from '../limits/quotas.sql.ts'
 import { each, type ParamsOf, type Work } from '../statement.ts'
 
-export interface CostChange {
+interface CostChange {
   userId: string
   /** The creation time of the run that was charged. A correction goes to the same day and month. */
   chargedAtMs: number

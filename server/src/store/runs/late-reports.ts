@@ -82,7 +82,7 @@ const readLateness = statement('read_lateness', {
   sqlite: `${LATENESS} AND ($run_id IS NULL OR p.id = $run_id) ORDER BY p.run_no DESC LIMIT 1`,
 })
 
-export interface LateItem extends FinishItem {
+interface LateItem extends FinishItem {
   /** Random. It names the lease under which the next run is adopted. */
   token: string
 }

@@ -39,7 +39,7 @@ export interface Ended {
 }
 
 /** Made before the transaction, for the next run. */
-export interface NextRunSeed {
+interface NextRunSeed {
   nextRunId: string
   random: number
 }

@@ -140,7 +140,7 @@ export function findObstacles(job: ListedJob, askedAgoMs: number | null, onlineM
 }
 
 /** How long the oldest run of a queue has been due, in a queue that is not paused. */
-export interface WaitingQueue {
+interface WaitingQueue {
   queue: string
   oldestMs: number
 }

@@ -13,7 +13,7 @@ import {
 
 type ReservationRow = Values<typeof RESERVATION_ROW>
 
-export type ReservationState = 'active' | 'consumed' | 'released' | 'expired'
+type ReservationState = 'active' | 'consumed' | 'released' | 'expired'
 
 export interface Reservation {
   reservationId: string
@@ -65,7 +65,7 @@ function repeated(row: ReservationRow, userId: string): ReserveOutcome {
   return { kind: 'repeated', reservation, quotaWarnings: [] }
 }
 
-export type ReservationOutcome = { kind: 'done' | 'repeated'; reservation: Reservation } | Refused
+type ReservationOutcome = { kind: 'done' | 'repeated'; reservation: Reservation } | Refused
 
 interface Refused {
   kind: 'refused'

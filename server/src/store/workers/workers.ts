@@ -8,7 +8,7 @@ import * as sql from './workers.sql.ts'
 
 export type { Queues } from './workers.sql.ts'
 
-export interface WorkerToken {
+interface WorkerToken {
   tokenHash: string
   workerId: string
   queues: Queues
@@ -40,7 +40,7 @@ export function settleToken(workerId: string, tokenHash: string, graceMs: number
   })
 }
 
-export interface RenewItem {
+interface RenewItem {
   workerId: string
   tokenHash: string
   newTokenHash: string
@@ -89,7 +89,7 @@ export function detachWorker(workerId: string): Command<{ detachedAtMs: number }
   })
 }
 
-export type RevokeOutcome =
+type RevokeOutcome =
   | {
       kind: 'revoked'
       revokedAtMs: number
@@ -146,7 +146,7 @@ export function countWorkers(onlineMs: number): Command<Record<string, number>> 
   })
 }
 
-export interface EnrollItem {
+interface EnrollItem {
   tokenHash: string
   label: string | null
   queues: Queues
@@ -156,7 +156,7 @@ export interface EnrollItem {
   workerId: string | null
 }
 
-export type EnrollOutcome = { kind: 'made'; expiresAtMs: number } | { kind: 'refused'; reason: 'unknown' | 'revoked' }
+type EnrollOutcome = { kind: 'made'; expiresAtMs: number } | { kind: 'refused'; reason: 'unknown' | 'revoked' }
 
 /** @param by who asked for it; null: the token is not recorded. */
 export function createEnrollToken(item: EnrollItem, by: By | null = null): Command<EnrollOutcome> {

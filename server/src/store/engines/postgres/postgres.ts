@@ -42,7 +42,7 @@ const types = {
   },
 }
 
-export interface PgQuery {
+interface PgQuery {
   name?: string
   text: string
   values?: unknown[]

@@ -21,7 +21,7 @@ export const WITHIN = { query_timeout: 10_000 }
 const READ_ONLY = '25006'
 
 /** A standby accepts no writes. Callers see an unavailable store, as when PostgreSQL reports it itself. */
-export class Standby extends Error {
+class Standby extends Error {
   override readonly name = 'Standby'
   readonly code = READ_ONLY
 }

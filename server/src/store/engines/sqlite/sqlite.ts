@@ -8,7 +8,7 @@ import { refusal, schemaVerdict, sqliteDdl } from '../../migrations/migration.ts
 import { type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../../statement.ts'
 
-export interface SqliteOptions {
+interface SqliteOptions {
   /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */
   dataDir?: string
   now: () => number
