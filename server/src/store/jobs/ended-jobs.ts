@@ -51,14 +51,7 @@ export const supersedeEnded = statement('supersede_ended', {
  */
 export const insertRetries = statement('insert_retries', {
   params: { run_id: 'text', next_id: 'text', held_ms: 'integer', tag: 'integer?', created_at: 'integer' },
-  row: {
-    run_id: 'text',
-    job_id: 'text',
-    state,
-    attempt: 'integer',
-    last_event_n: 'integer',
-    kind: 'text',
-  },
+  row: { run_id: 'text', job_id: 'text', state, attempt: 'integer', last_event_n: 'integer', kind: 'text' },
   postgres: `INSERT INTO ichido.runs (${NEW_RUN})
     SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, 0, 'PENDING', 1, r.priority,
       now_ms() + t.held, CASE WHEN t.held = 0 THEN t.tag END, t.created_at, 'NONE', r.last_event_n + 1, r.definition_id

@@ -2,7 +2,7 @@ import { admit } from '../../core/limits/quota.ts'
 import { readJobs } from '../jobs/read-jobs.ts'
 import { lockAndCount } from '../limits/users.ts'
 import { type Command, commandIn } from '../port.ts'
-import { each, one, type Values, type Work } from '../statement.ts'
+import { each, exactlyOne, one, type Values, type Work } from '../statement.ts'
 import {
   consumeReservations,
   insertReservation,
@@ -48,8 +48,7 @@ export function reserveSlot(
     const admission = admit(user, user, 1, 0)
     if (!admission.ok) return { kind: 'refused', code: admission.code, message: admission.message }
     const made = yield* one(insertReservation, { reservation_id: reservationId, user_id: userId, ttl_ms: ttlMs })
-    const row = yield* one(readReservation, { reservation_id: reservationId })
-    if (row === undefined) throw new Error('The reservation that was just written is there')
+    const row = yield* exactlyOne(readReservation, { reservation_id: reservationId })
     return made === undefined ? repeated(row, userId) : reserved(row, admission.quotaWarnings)
   })
 }
