@@ -1,5 +1,6 @@
 import type { BackoffShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
+import { DEFAULT_BACKOFF } from '../core/run/job.ts'
 import { number, seconds, wholeNumber } from './values.ts'
 
 export interface JsonFlag {
@@ -27,14 +28,15 @@ export interface BackoffFlags {
 }
 
 export function withBackoff(command: Command): Command {
+  const { baseSeconds, capSeconds, jitter } = DEFAULT_BACKOFF
   return command
     .option(
       '--backoff-base <time>',
-      'the wait before the first retry; it doubles for each later one (default: 10s)',
+      `the wait before the first retry; it doubles for each later one (default: ${baseSeconds}s)`,
       seconds,
     )
-    .option('--backoff-cap <time>', 'the longest wait before a retry (default: 300s)', seconds)
-    .option('--backoff-jitter <part>', 'the random part of a wait, from 0 to 1 (default: 0.1)', number)
+    .option('--backoff-cap <time>', `the longest wait before a retry (default: ${capSeconds}s)`, seconds)
+    .option('--backoff-jitter <part>', `the random part of a wait, from 0 to 1 (default: ${jitter})`, number)
 }
 
 /** Undefined if no flag is given. */

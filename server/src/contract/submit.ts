@@ -11,9 +11,12 @@ import {
 import { z } from 'zod'
 import { SEQ_PER_ATTEMPT, SEQ_SCOPES } from '../core/events/event.ts'
 import { KEY_MAX_LENGTH } from '../core/keys/key.ts'
+import { DEFAULT_BACKOFF } from '../core/run/job.ts'
 import { userName } from './access.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
 import { errorBody, listQuery, name, state, time, uuid, yesOrNo } from './common.ts'
+
+const { baseSeconds, capSeconds, jitter } = DEFAULT_BACKOFF
 
 /** HTTP and in-process calls check submissions with these schemas, and OpenAPI is generated from them. */
 
@@ -38,8 +41,7 @@ const backoff = z
     jitter: numberWithin(BACKOFF_LIMITS.jitter).optional(),
   })
   .meta({
-    description:
-      'The delay before retry n is min(cap, base · 2^n) seconds, less up to the part `jitter` of it at random; the defaults are 10, 300 and 0.1',
+    description: `The delay before retry n is min(cap, base · 2^n) seconds, less up to the part \`jitter\` of it at random; the defaults are ${baseSeconds}, ${capSeconds} and ${jitter}`,
   })
 
 const seq = z

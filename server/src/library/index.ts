@@ -32,5 +32,5 @@ export {
   type OpenOptions,
   type PoolOptions,
   type ServerOptions,
-} from './ichido.ts'
+} from './api.ts'
 export { open } from './open.ts'

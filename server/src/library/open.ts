@@ -1,6 +1,6 @@
 import { Client, type HttpOptions, httpTransport } from '@ichido/sdk'
 import { nodeTooOld } from '../core/node/node.ts'
-import { CLOSED, type Ichido, type OpenOptions, submitting } from './ichido.ts'
+import { CLOSED, type Ichido, type OpenOptions, submitting } from './api.ts'
 
 /**
  * Opens a folder, a database or a server. A folder belongs to one process; a database is shared by many.

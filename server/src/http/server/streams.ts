@@ -5,7 +5,7 @@ import { sleep, type World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyReply } from 'fastify'
 import { iso } from '../../services/answers.ts'
 import type { Deps } from '../../services/deps.ts'
-import { HEARTBEAT_MS, LIFETIME_MS } from '../../services/events/feeds.ts'
+import { STREAM_HEARTBEAT_MS, STREAM_LIFETIME_MS } from '../../services/events/feeds.ts'
 import type { Framing, Sink } from '../../services/events/subscriber.ts'
 import { maximumReached } from '../../services/limits/maximum.ts'
 import { errorBody, toIchidoError } from './errors.ts'
@@ -74,7 +74,7 @@ export async function sendEvents(
   const old = new AbortController()
   reply.raw.once(
     'close',
-    context.world.after(LIFETIME_MS.max, () => old.abort()),
+    context.world.after(STREAM_LIFETIME_MS.max, () => old.abort()),
   )
   const source = await open(AbortSignal.any([waitSignal(reply, context.draining), old.signal]))
   return sendParts(reply, context, SSE_TYPE, frames(reply, context.world, source))
@@ -86,7 +86,9 @@ async function* frames(reply: FastifyReply, world: World, source: AsyncGenerator
     let next = source.next()
     for (;;) {
       const came = new AbortController()
-      const event = await Promise.race([next, sleep(world, HEARTBEAT_MS, came.signal)]).finally(() => came.abort())
+      const event = await Promise.race([next, sleep(world, STREAM_HEARTBEAT_MS, came.signal)]).finally(() =>
+        came.abort(),
+      )
       if (event?.done) return
       if (event === undefined) yield HEARTBEAT
       else {

@@ -22,12 +22,12 @@ export interface FeedOpening {
 const POLL_MS = 1_000
 const POLL_JOBS_MAX = 1_000
 /** Proxies close a connection that is silent for a minute, and some close it earlier. */
-export const HEARTBEAT_MS = 15_000
+export const STREAM_HEARTBEAT_MS = 15_000
 /**
  * A stream ends after this long, so that the client connects again with its token, which may be revoked. The times
  * differ, so that not all clients connect at once.
  */
-export const LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
+export const STREAM_LIFETIME_MS = { min: 12 * 60_000, max: 15 * 60_000 }
 
 /** All readers of events on this node, with one feed for each job. */
 export class Feeds {
@@ -97,7 +97,7 @@ export class Feeds {
 
   #keep(subscriber: Subscriber): void {
     const { world } = this.#deps
-    const { min, max } = LIFETIME_MS
+    const { min, max } = STREAM_LIFETIME_MS
     this.#subscribers.set(subscriber, world.monotonic() + min + world.random() * (max - min))
     if (this.#callOffPoll === null && !this.#polling) this.#pollLater()
   }
@@ -130,7 +130,7 @@ export class Feeds {
 
   #tend(): void {
     const nowMs = this.#deps.world.monotonic()
-    const beat = nowMs - this.#beatMs >= HEARTBEAT_MS
+    const beat = nowMs - this.#beatMs >= STREAM_HEARTBEAT_MS
     if (beat) this.#beatMs = nowMs
     for (const [subscriber, untilMs] of this.#subscribers) {
       if (nowMs >= untilMs) subscriber.stop()

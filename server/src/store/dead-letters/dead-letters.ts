@@ -1,6 +1,5 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
-import { insertDeadLetters } from '../runs/runs.sql.ts'
 import {
   exactlyOne,
   one,
@@ -14,6 +13,26 @@ import {
   type Work,
 } from '../statement.ts'
 import { countRunning, type DeadFilter } from './redrive.sql.ts'
+
+const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'
+
+export const insertDeadLetters = statement('insert_dead_letters', {
+  params: {
+    job_id: 'text',
+    run_id: 'text',
+    queue: 'text',
+    kind: 'text',
+    user_id: 'text',
+    error_code: 'text',
+    error_message: 'text',
+    retry_count: 'integer',
+  },
+  row: {},
+  postgres: `INSERT INTO ichido.dead_letters (${DEAD_LETTER})
+    SELECT t.*, now_ms() FROM unnest($job_id::uuid[], $run_id::uuid[], $queue::text[], $kind::text[], $user_id::text[], $error_code::text[], $error_message::text[],
+      $retry_count::integer[]) t`,
+  sqlite: `INSERT INTO ichido.dead_letters (${DEAD_LETTER}) VALUES ($job_id, $run_id, $queue, $kind, $user_id, $error_code, $error_message, $retry_count, now_ms())`,
+})
 
 const DEAD_LETTER_ROW = { ...insertDeadLetters.params, dead_at: 'integer', redrive_id: 'text?' } as const
 

@@ -1,8 +1,35 @@
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
 import { explainRefusal, factsOf, foldBy } from '../runs/run-facts.ts'
-import { heartbeatRuns } from '../runs/runs.sql.ts'
+import { GUARD, HELD, SORTED } from '../runs/runs.sql.ts'
 import { each, statement, type Work } from '../statement.ts'
+
+/**
+ * `ttl_ms` is for runs without a lease time of their own. The version stays, because a running start compares it.
+ */
+export const heartbeatRuns = statement('heartbeat_runs', {
+  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', ttl_ms: 'integer' },
+  row: {
+    lease_id: 'text',
+    worker_id: 'text',
+    lease_expires_at: 'integer',
+    cancel_requested_at: 'integer?',
+    ttl_ms: 'integer',
+  },
+  postgres: `WITH t AS MATERIALIZED (
+      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $ttl_ms::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
+      ${SORTED})
+    UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
+      lease_expires_at = now_ms() + coalesce(r.lease_ttl_ms, t.ttl_ms)
+    FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
+    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at,
+      coalesce(r.lease_ttl_ms, t.ttl_ms) AS ttl_ms`,
+  sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
+      lease_expires_at = now_ms() + coalesce(lease_ttl_ms, $ttl_ms)
+    WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')
+    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at,
+      coalesce(lease_ttl_ms, $ttl_ms) AS ttl_ms`,
+})
 
 /**
  * For a process that is blocked and cannot say which leases it has: extends all leases of its workers. `lease_ttl_ms` is for

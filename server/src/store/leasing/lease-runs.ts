@@ -1,8 +1,8 @@
 import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
 import { type Command, commandIn, type FastPath } from '../port.ts'
 import { foldBy } from '../runs/run-facts.ts'
-import { heartbeatRuns } from '../runs/runs.sql.ts'
 import { each, eachStep, exactlyOne, query, readRows, type Work } from '../statement.ts'
+import { heartbeatRuns } from './heartbeat-runs.ts'
 import {
   isFull,
   type KindRotation,

@@ -1,10 +1,11 @@
 import { storableText } from '../../core/json/text.ts'
 import { DEFAULT_BACKOFF, hasRetriesLeft, type JobPolicy, retryDelayMs } from '../../core/run/job.ts'
 import type { RunError } from '../../core/run/run-state.ts'
+import { insertDeadLetters } from '../dead-letters/dead-letters.ts'
 import { readJobs } from '../jobs/read-jobs.ts'
 import { each, type ParamsOf, type Work } from '../statement.ts'
 import { recordMoves } from './lifecycle.ts'
-import { insertDeadLetters, insertNextRuns, supersedeRuns } from './runs.sql.ts'
+import { insertNextRuns, supersedeRuns } from './runs.sql.ts'
 
 /** The row of a run that has ended. */
 interface EndedRow {

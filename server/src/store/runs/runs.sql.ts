@@ -58,14 +58,14 @@ const MOVE_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, 
 const moved = (columns: string) => `SELECT ${columns} FROM ichido.runs WHERE id = $run_id AND changes() = 1`
 
 // `state || ''` keeps PostgreSQL on the primary key: for the bare column it scans the partial index of live runs.
-const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
-const HELD = 'id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id'
+export const GUARD = 'r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id'
+export const HELD = 'id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id'
 
 /**
  * Sorts the items by run. The UPDATE locks the runs in this order, so batches of two nodes never deadlock: its joins are nested
  * loops, by the settings of every transaction.
  */
-const SORTED = 'ORDER BY t.run_id'
+export const SORTED = 'ORDER BY t.run_id'
 
 const STARTED = 'id, job_id, state, version, attempt, leader_epoch, last_event_n, kind, run_at, started_at'
 
@@ -215,33 +215,6 @@ function released(r: string, error: string, outcomeHash: string): string {
       outcome_hash = ${ifRunning(outcomeHash)}, continuation_state = 'NONE', last_event_n = ${r}last_event_n + 1`
 }
 
-/**
- * `ttl_ms` is for runs without a lease time of their own. The version stays, because a running start compares it.
- */
-export const heartbeatRuns = statement('heartbeat_runs', {
-  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', ttl_ms: 'integer' },
-  row: {
-    lease_id: 'text',
-    worker_id: 'text',
-    lease_expires_at: 'integer',
-    cancel_requested_at: 'integer?',
-    ttl_ms: 'integer',
-  },
-  postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $ttl_ms::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
-      ${SORTED})
-    UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce(r.lease_ttl_ms, t.ttl_ms)
-    FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
-    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at,
-      coalesce(r.lease_ttl_ms, t.ttl_ms) AS ttl_ms`,
-  sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce(lease_ttl_ms, $ttl_ms)
-    WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')
-    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at,
-      coalesce(lease_ttl_ms, $ttl_ms) AS ttl_ms`,
-})
-
 /** The facts that `decide()` needs to say why a write changed nothing. */
 export const readFacts = statement('read_facts', {
   params: { id: 'text' },
@@ -308,24 +281,4 @@ export const insertNextRuns = statement('insert_next_runs', {
       definition_id
     FROM ichido.runs WHERE id = $run_id
     RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind, queue, run_at`,
-})
-
-const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'
-
-export const insertDeadLetters = statement('insert_dead_letters', {
-  params: {
-    job_id: 'text',
-    run_id: 'text',
-    queue: 'text',
-    kind: 'text',
-    user_id: 'text',
-    error_code: 'text',
-    error_message: 'text',
-    retry_count: 'integer',
-  },
-  row: {},
-  postgres: `INSERT INTO ichido.dead_letters (${DEAD_LETTER})
-    SELECT t.*, now_ms() FROM unnest($job_id::uuid[], $run_id::uuid[], $queue::text[], $kind::text[], $user_id::text[], $error_code::text[], $error_message::text[],
-      $retry_count::integer[]) t`,
-  sqlite: `INSERT INTO ichido.dead_letters (${DEAD_LETTER}) VALUES ($job_id, $run_id, $queue, $kind, $user_id, $error_code, $error_message, $retry_count, now_ms())`,
 })
