@@ -3,7 +3,7 @@ import { build } from 'vite'
 
 const SOURCES = join(import.meta.dirname, '..')
 
-/** As a browser application's bundler would do it; what Node has and a browser lacks stays an import. */
+/** Bundles like a browser application's bundler; modules of Node stay imports. */
 export async function bundle(entry: string): Promise<{ code: string; imports: string[] }> {
   const built = await build({
     root: SOURCES,

@@ -25,7 +25,7 @@ export const REFUSALS = {
   INTERNAL: { status: 500, retryable: true, sentence: 'The handler failed, or its key could not be looked up.' },
 } as const
 
-export type RefusalCode = keyof typeof REFUSALS
+type RefusalCode = keyof typeof REFUSALS
 
 const RETRY_AFTER_SECONDS = 1
 

@@ -21,7 +21,7 @@ const SETTLE_TRIES = 3
 const SETTLE_PAUSE_MS = 200
 
 /** The answer to send: the handler's own, the committed one, or, after a takeover, the stored one. */
-export type Finished = { send: 'own' } | { send: 'other'; answer: StoredAnswer } | { send: 'look_again' }
+type Finished = { send: 'own' } | { send: 'other'; answer: StoredAnswer } | { send: 'look_again' }
 
 /** The exclusive right to run the request of a key, from the claim to its answer. */
 export class KeyClaim<Tx, Returned> implements Call<Tx, Returned> {

@@ -45,7 +45,7 @@ export type SubmitIn = (
 /** The wait of one read of a watch. */
 const WATCH_WAIT_MS = 20_000
 
-export interface LocalTransport extends Transport {
+interface LocalTransport extends Transport {
   /** Ends waiting calls with the reason, and refuses later ones; resolves when no call uses the store. */
   close(reason: Error): Promise<void>
 }

@@ -5,7 +5,7 @@ import type pg from 'pg'
 import type { Storage } from '../node/main.ts'
 import type { SpareConnection, SpareHeartData, SpareNotice, SpareOrder } from './spare-heart-thread.ts'
 
-export interface SpareHeartOptions {
+interface SpareHeartOptions {
   storage: Exclude<Storage, { dataDir: string }>
   world: World
   onTrouble(error: unknown): void

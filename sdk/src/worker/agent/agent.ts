@@ -39,7 +39,7 @@ export interface AgentOptions {
 }
 
 /** The program of this process; supervisors and the heartbeat thread start from its file. */
-export interface AgentProgram {
+interface AgentProgram {
   file: string
   say(line: string): void
 }

@@ -12,7 +12,7 @@ const BEATS = 4
 /** How long heartbeats continue for a run that was told to stop. */
 export const ABORT_GRACE_MS = 10_000
 /** How often the clocks are read: a timer does not notice that the machine slept. */
-export const LOOK_MS = 1_000
+const LOOK_MS = 1_000
 const LEASES_PER_CALL = 500
 /** How long one call waits for a cancellation. */
 const LISTEN_MS = 20_000
@@ -33,7 +33,7 @@ interface HeldDeps {
 
 type HeartDeps = Pick<WorkerDeps, 'world' | 'transport' | 'onTrouble'> & { clocks?: Clocks }
 
-export interface HeartOptions {
+interface HeartOptions {
   /** Called if a run continues although its job may be given to another worker. */
   overrun?(lease: LeaseShape): void
   /** False: the lease must not be kept any more. */

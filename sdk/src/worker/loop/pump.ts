@@ -2,7 +2,7 @@ import { askedMsOf } from '../../client/retry.ts'
 import { sleep, type World } from '../../world.ts'
 import { isPassing } from './failure.ts'
 
-export interface PumpOptions<Batch> {
+interface PumpOptions<Batch> {
   world: World
   /** The next batch; null if there is none. `last`: the program has ended, so nothing will be added. */
   read(last: boolean): Batch | null

@@ -15,7 +15,7 @@ interface Waiting {
 }
 
 /** Decides what to lease together with reports. */
-export interface NextWork {
+interface NextWork {
   /** The report of this lease was accepted. */
   heard(leaseId: string): void
   /** Null: lease nothing. */

@@ -9,7 +9,7 @@ import { EXIT, Failure } from './exit.ts'
 import { oneLine } from './print.ts'
 import { LiveLine, outJson, paint, say } from './terminal.ts'
 
-export interface FollowOptions {
+interface FollowOptions {
   timeoutSeconds?: number | undefined
   onEvent?: (event: JobEvent) => void
 }

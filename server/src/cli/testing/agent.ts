@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { vi } from 'vitest'
 import { agentProgram } from '../../../../scripts/testing/programs.ts'
 
-/** For what other processes have to come to first, on a machine that is busy. */
+/** The timeout for other processes on a busy machine. */
 export const WITHIN = { timeout: 45_000, interval: 25 }
 
 export interface AgentGiven {
@@ -68,7 +68,7 @@ export async function startAgent(given: AgentGiven): Promise<StartedAgent> {
   }
 }
 
-/** For `afterAll`: nothing outlives its test file. */
+/** For `afterAll`: ends all processes of the test file. */
 export async function killAgents(): Promise<void> {
   await Promise.all(
     [...running].map((child) => {

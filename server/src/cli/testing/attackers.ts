@@ -2,7 +2,7 @@ import { fork } from 'node:child_process'
 import { connect, type Socket } from 'node:net'
 
 export interface Attacker {
-  /** Where it comes from: another address of this machine. */
+  /** The attacker's address, another one of this machine. */
   address: string
   token: string
   workerToken: string
@@ -111,7 +111,7 @@ class Crew {
     return new Promise((resolve) => socket.once('connect', () => resolve()).once('close', () => resolve()))
   }
 
-  /** One large body after the other, for as long as the process lives; settles after the first. */
+  /** Sends large bodies until the process ends; resolves after the first. */
   #sendJson(attacker: Attacker, turn: number): Promise<void> {
     const path = turn % 2 === 0 ? '/v1/jobs' : '/v1/jobs/batch'
     const socket = this.#open(attacker)

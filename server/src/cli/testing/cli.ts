@@ -127,7 +127,7 @@ async function listening(
   throw new Error(`The server did not start: ${text.stderr}`)
 }
 
-/** For `afterAll`: nothing outlives its test file. */
+/** For `afterAll`: ends all processes of the test file. */
 export async function killAll(): Promise<void> {
   await Promise.all(
     [...running].map((child) => {

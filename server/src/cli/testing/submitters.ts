@@ -4,7 +4,7 @@ import { expect } from 'vitest'
 import type { Serving } from './cli.ts'
 
 const SUBMITTERS = 16
-/** So many submitters send each key at the same time. */
+/** How many submitters send each key at the same time. */
 const SAME_KEY = 2
 const RETRY_MS = 10
 

@@ -5,7 +5,7 @@ import type { Serving } from './cli.ts'
 
 type Killable = Pick<Serving, 'url' | 'kill9'>
 
-/** One server behind an address that stays the same however often it is killed and started again. */
+/** A server behind an address that stays the same over kills and restarts. */
 export class Restarted {
   readonly #begin: () => Promise<Killable>
   readonly #proxy: TcpProxy

@@ -8,7 +8,7 @@ import { sleep, type World } from '../../../world.ts'
 import { isPassing } from '../../loop/failure.ts'
 import { FileRefused, nameOf, openRegular, parseJson, requireFolder } from './files.ts'
 
-export interface ArtifactsOptions {
+interface ArtifactsOptions {
   url: string
   token: () => string
   world: World

@@ -7,7 +7,7 @@ import { Pump } from '../../loop/pump.ts'
 import type { RunFolder } from '../process/run-folder.ts'
 import { RunLog, RunProgress } from './output.ts'
 
-export interface OutputDeps {
+interface OutputDeps {
   transport: Pick<RemoteTransport, 'log' | 'publish'>
   world: World
   onTrouble(error: unknown): void

@@ -12,7 +12,7 @@ import { inherited } from './inherited.ts'
 import { type Program, type ProgramEnd, type SupervisorCommand, startProgram } from './program.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 
-export interface ExecDeps {
+interface ExecDeps {
   command: string
   /** Variables for the programs besides the inherited ones. */
   env: Readonly<Record<string, string>>

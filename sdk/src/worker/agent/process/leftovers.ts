@@ -12,7 +12,7 @@ import { isSupervised, killRun, killSupervisor, preyOf, readNote } from './kill.
 import { sweepCgroups } from './processes.ts'
 import type { RunFolder, RunFolders } from './run-folder.ts'
 
-export interface LeftoverDeps {
+interface LeftoverDeps {
   folders: RunFolders
   transport: Pick<RemoteTransport, 'heartbeat' | 'log' | 'publish' | 'report'>
   artifacts: Pick<Artifacts, 'sendAll'>

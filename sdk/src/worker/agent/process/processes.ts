@@ -5,7 +5,7 @@ import { join } from 'node:path'
 
 const PREFIX = 'ichido-'
 
-export interface ProcessStatus {
+interface ProcessStatus {
   group: number
   session: number
   /** True for a zombie. */

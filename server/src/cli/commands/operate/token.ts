@@ -70,7 +70,7 @@ async function create({ user, role, name, ttlDays, json }: CreateFlags): Promise
 
 type TokenRequest = z.output<typeof createTokenRequest>
 
-/** With ICHIDO_URL, without DATA_DIR and without a store in the default folder, a new store would be one that no server uses. */
+/** True if only ICHIDO_URL is set and the default folder has no store: a new store there would have no server. */
 async function meansServer(config: StoreConfig): Promise<boolean> {
   const { ICHIDO_URL, DATA_DIR } = processEnv.env
   if (!ICHIDO_URL || DATA_DIR || !('dataDir' in config.storage)) return false
