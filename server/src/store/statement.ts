@@ -53,7 +53,7 @@ type ValueOf<T extends SqlType> = T extends 'text'
 export type Values<T extends Types> = { readonly [Name in keyof T]: ValueOf<T[Name]> }
 
 /** A statement whose parameters and columns have names and types. In its text a parameter is written `$name`. */
-interface TypedStatement<P extends Types, R extends Types> extends Statement {
+export interface TypedStatement<P extends Types, R extends Types> extends Statement {
   readonly params: P
   readonly row: R
 }
