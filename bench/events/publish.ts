@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
-import { startNode } from '../../server/src/node/main.ts'
 import { redisAt } from '../../server/src/node/redis-adapters.ts'
+import { startNode } from '../../server/src/node/start-node.ts'
 import { realWorld } from '../../server/src/node/world.ts'
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import type { Services } from '../../server/src/services/index.ts'

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { startNode } from '../../server/src/node/main.ts'
+import { startNode } from '../../server/src/node/start-node.ts'
 import { realWorld } from '../../server/src/node/world.ts'
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import { silentMeter } from '../../server/src/services/system/meter.ts'

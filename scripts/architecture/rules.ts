@@ -101,7 +101,12 @@ export const isTest = (path: string): boolean =>
 export const LIBRARY = ENTRIES.map((name) => `server/src/${name}.ts`)
 
 /** Published with `@ichido/server` only. */
-export const SERVER_ONLY = ['server/src/http/', 'server/src/cli/', 'server/src/bus/redis/', 'server/src/node/server.ts']
+export const SERVER_ONLY = [
+  'server/src/http/',
+  'server/src/cli/',
+  'server/src/bus/redis/',
+  'server/src/node/start-server.ts',
+]
 
 /** The external packages in the manifests of the library and the SDK, and those in the library's bundle. */
 export const LIBRARY_MAY_USE = ['pg', 'zod', 'croner', 'uuid', 'eventsource-parser', 'idb']

@@ -5,8 +5,8 @@ import { pino } from 'pino'
 import { startDemoWorker } from '../../server/src/cli/commands/operate/demo-worker.ts'
 import { VERSION } from '../../server/src/cli/self.ts'
 import { readServerConfig } from '../../server/src/node/config.ts'
-import { startNode } from '../../server/src/node/main.ts'
-import { createMetrics, startServer } from '../../server/src/node/server.ts'
+import { startNode } from '../../server/src/node/start-node.ts'
+import { createMetrics, startServer } from '../../server/src/node/start-server.ts'
 import { realWorld as world } from '../../server/src/node/world.ts'
 
 /** A server like that of `npm start`, for one page, on a free port and with its own store. */

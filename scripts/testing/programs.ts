@@ -13,7 +13,7 @@ const ENTRIES = [
   'server/src/cli/bin.ts',
   'server/src/cli/testing/resident-process.ts',
   'server/src/library/index.ts',
-  'server/src/node/main.ts',
+  'server/src/node/start-node.ts',
   'server/src/node/world.ts',
   'server/src/services/system/meter.ts',
   'server/src/testing/store/shifted-clock.ts',

@@ -2,7 +2,7 @@ import { Worker } from 'node:worker_threads'
 import type { World } from '@ichido/sdk'
 import type { Clocks } from '@ichido/sdk/worker'
 import type pg from 'pg'
-import type { Storage } from '../node/main.ts'
+import type { Storage } from '../node/start-node.ts'
 import type { SpareConnection, SpareHeartData, SpareNotice, SpareOrder } from './spare-heart-thread.ts'
 
 interface SpareHeartOptions {

@@ -6,7 +6,7 @@ import { afterAll, expect, test } from 'vitest'
 import { silentMeter } from '../services/system/meter.ts'
 import { selfSigned } from '../testing/http/certificate.ts'
 import { disksOf } from './folders.ts'
-import { type AlertChange, startNode } from './main.ts'
+import { type AlertChange, startNode } from './start-node.ts'
 import { realWorld } from './world.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-disk-test-'))

@@ -12,7 +12,7 @@ import { SCHEMA_VERSION } from '../store/migrations/index.ts'
 import { schemaVerdict } from '../store/migrations/migration.ts'
 import type { Store } from '../store/port.ts'
 import type { ServerConfig, StorageConfig, StoreConfig } from './config.ts'
-import { openStore } from './main.ts'
+import { openStore } from './start-node.ts'
 import { realWorld } from './world.ts'
 
 /** Operations on a store without a running node. */

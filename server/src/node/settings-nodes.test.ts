@@ -6,7 +6,7 @@ import { LOCAL_ADMIN } from '../services/access/access.ts'
 import { silentMeter } from '../services/system/meter.ts'
 import { thrownBy } from '../testing/services/embedded.ts'
 import { sql, until } from '../testing/store/store.ts'
-import { type ControlNode, startNode } from './main.ts'
+import { type ControlNode, startNode } from './start-node.ts'
 import { realWorld } from './world.ts'
 
 /** Two nodes on one PostgreSQL: a change on one takes effect on both, without a restart. */

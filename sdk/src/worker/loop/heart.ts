@@ -9,7 +9,7 @@ const CONTINUATION_PART = 0.8
 const TELL_PART = 0.9
 /** Heartbeats in the time that a lease lasts without one, so that three may get lost. */
 const BEATS = 4
-/** How long heartbeats continue for a run that was told to stop. */
+/** How long heartbeats continue for a run that was told to stop. The agent kills its program after this time. */
 export const ABORT_GRACE_MS = 10_000
 /** How often the clocks are read: a timer does not notice that the machine slept. */
 const LOOK_MS = 1_000

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { DEFAULT_DATA_DIR, DEFAULT_URL, isLoopback, type ServerConfig, type StoreConfig } from '../../node/config.ts'
-import type { RunningServer } from '../../node/server.ts'
+import type { RunningServer } from '../../node/start-server.ts'
 import { pooling } from '../connection/store.ts'
 import { commandLine, VERSION } from '../self.ts'
 import { paint, say } from './terminal.ts'

@@ -1,8 +1,8 @@
 import { pino } from 'pino'
 import { ALL_NODE_ROLES, type NodeRole } from '../../core/node/node.ts'
 import { readServerConfig } from '../../node/config.ts'
-import { startNode } from '../../node/main.ts'
-import { createMetrics, redisOf, startServer } from '../../node/server.ts'
+import { startNode } from '../../node/start-node.ts'
+import { createMetrics, redisOf, startServer } from '../../node/start-server.ts'
 import { realWorld as world } from '../../node/world.ts'
 import type { Env, Serving } from './cli.ts'
 

@@ -180,6 +180,11 @@ export interface RunError {
   traceback?: string | undefined
 }
 
+/** The errors of runs that the leader ends after they have started. */
+export const WORKER_LOST: RunError = { code: 'WORKER_LOST', message: 'The worker was silent until its lease expired' }
+export const WORKER_REVOKED: RunError = { code: 'WORKER_REVOKED', message: 'The worker was revoked during the run' }
+export const TIMEOUT: RunError = { code: 'TIMEOUT', message: 'The run took longer than its timeout_seconds' }
+
 /** Checks the error of a run that was stored as JSON; null when the run has none. */
 export const parseRunError = stored(
   'error',

@@ -1,4 +1,5 @@
 import { IchidoError } from '@ichido/sdk/protocol'
+import { TIMEOUT } from '../../core/run/run-state.ts'
 import { findLeaseOfJob, type LeaseOfJob } from '../../store/leasing/leased.ts'
 import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
@@ -48,7 +49,7 @@ async function refusal(deps: Deps, { jobId, workerId, leaseId }: LeaseOfJob, err
   if (late?.state !== 'TIMED_OUT' || late.leaseEndedAtMs === null) return error
   const endedAt = iso(late.leaseEndedAtMs)
   const [what, remedy] =
-    late.errorCode === 'TIMEOUT'
+    late.errorCode === TIMEOUT.code
       ? ['The run took longer than its timeout_seconds', 'raise timeout_seconds of its definition']
       : [`The lease ended at ${endedAt}`, LONGER_LEASE]
   const message = `${what}, and since then ${whatHappened(late, workerId)}. If calculations take longer, ${remedy}.`

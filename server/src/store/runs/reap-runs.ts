@@ -5,7 +5,14 @@ import {
   TIMEOUT_GRACE_MS,
   WORKER_UNSEEN_MS,
 } from '../../core/run/job.ts'
-import { parseRunError, type RunError, type RunState } from '../../core/run/run-state.ts'
+import {
+  parseRunError,
+  type RunError,
+  type RunState,
+  TIMEOUT,
+  WORKER_LOST,
+  WORKER_REVOKED,
+} from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
 import { one, query, type RowOf, type Work } from '../statement.ts'
 import { vacateLeadership } from '../system/leadership.ts'
@@ -75,9 +82,6 @@ export interface ReviewItem {
   reassignAfterMs: number
 }
 
-const LOST: RunError = { code: 'WORKER_LOST', message: 'The worker was silent until its lease expired' }
-const REVOKED: RunError = { code: 'WORKER_REVOKED', message: 'The worker was revoked during the run' }
-const TIMEOUT: RunError = { code: 'TIMEOUT', message: 'The run took longer than its timeout_seconds' }
 const NEVER_STARTED: RunError = {
   code: 'NEVER_STARTED',
   message: `Workers took this run ${HANDOUTS_MAX} times and did not start it`,
@@ -131,7 +135,7 @@ export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunS
   )
   const spares = new Map(seen.map((one) => [one.runId, one]))
   return command('expire', function* work(): Work<Ended[]> {
-    const errors = { lost_error: JSON.stringify(LOST), revoked_error: JSON.stringify(REVOKED) }
+    const errors = { lost_error: JSON.stringify(WORKER_LOST), revoked_error: JSON.stringify(WORKER_REVOKED) }
     const rows = yield* query(expireRuns, { ...term, runs, ...errors })
     yield* recordMoves(rows)
     const followed = yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(row.id))))

@@ -6,7 +6,7 @@ import { bundled } from '../../../../scripts/testing/programs.ts'
 import { nodeArgs } from '../../../../scripts/testing/services.ts'
 import { until } from '../store/store.ts'
 
-const MAIN = join(import.meta.dirname, '../../node/main.ts')
+const MAIN = join(import.meta.dirname, '../../node/start-node.ts')
 const WORLD = join(import.meta.dirname, '../../node/world.ts')
 const METER = join(import.meta.dirname, '../../services/system/meter.ts')
 const CLOCK = join(import.meta.dirname, '../store/shifted-clock.ts')

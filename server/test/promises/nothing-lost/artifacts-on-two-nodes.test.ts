@@ -7,7 +7,7 @@ import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/s
 import { size } from '../../../../scripts/testing/size.ts'
 import { findStrace, traceProcess, withoutStrace } from '../../../../scripts/testing/strace.ts'
 import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
-import { type ControlNode, startNode } from '../../../src/node/main.ts'
+import { type ControlNode, startNode } from '../../../src/node/start-node.ts'
 import { realWorld } from '../../../src/node/world.ts'
 import { LOCAL_ADMIN } from '../../../src/services/access/access.ts'
 import { silentMeter } from '../../../src/services/system/meter.ts'

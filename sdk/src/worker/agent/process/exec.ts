@@ -2,6 +2,7 @@ import { closeSync } from 'node:fs'
 import type { LeaseShape } from '../../../protocol/index.ts'
 import type { World } from '../../../world.ts'
 import { CODE_MAX, clean, failure, MESSAGE_MAX, Stopped } from '../../loop/failure.ts'
+import { ABORT_GRACE_MS } from '../../loop/heart.ts'
 import type { RemoteTransport } from '../../loop/http.ts'
 import type { Outcome, RunInHand } from '../../loop/loop.ts'
 import { COST_RULE, type FailReport, isCost } from '../../loop/ports.ts'
@@ -24,8 +25,7 @@ interface ExecDeps {
   onTrouble(error: unknown): void
 }
 
-/** The time between SIGTERM and SIGKILL; almost none if the lease is lost. */
-const STOP_GRACE_MS = 10_000
+/** The time between SIGTERM and SIGKILL if the lease is lost. Otherwise it is as long as heartbeats continue. */
 const LOST_GRACE_MS = 500
 /** Linux allows up to 128 KiB in one variable. */
 const VARIABLE_MAX = 100_000
@@ -115,7 +115,7 @@ async function runProgram(run: RunInHand, folder: RunFolder, deps: ExecDeps): Pr
 function stopWhenTold(program: Program, signal: AbortSignal): void {
   const stop = () => {
     const isLost = signal.reason instanceof Stopped && signal.reason.code === 'LEASE_LOST'
-    program.stop(isLost ? LOST_GRACE_MS : STOP_GRACE_MS)
+    program.stop(isLost ? LOST_GRACE_MS : ABORT_GRACE_MS)
   }
   signal.addEventListener('abort', stop, { once: true })
 }

@@ -2,7 +2,7 @@ import { defineKind, Fatal } from '@ichido/sdk'
 import { sleep, type World } from '@ichido/sdk/world'
 import type { Ichido } from '../../../library/api.ts'
 import { embed } from '../../../library/embed.ts'
-import type { ControlNode } from '../../../node/main.ts'
+import type { ControlNode } from '../../../node/start-node.ts'
 import { DEMO_FAILING_KIND, DEMO_KIND, DEMO_QUEUE } from '../jobs/demo.ts'
 
 const STEPS = 5

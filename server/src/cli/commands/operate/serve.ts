@@ -3,7 +3,7 @@ import type { Command } from 'commander'
 import { ALL_NODE_ROLES, isNodeRole, NODE_ROLES, type NodeRole } from '../../../core/node/node.ts'
 import { codeOf, innermost } from '../../../core/node/store-errors.ts'
 import type { ServerConfig } from '../../../node/config.ts'
-import type { AlertChange, LeadershipChange } from '../../../node/main.ts'
+import type { AlertChange, LeadershipChange } from '../../../node/start-node.ts'
 import { processEnv } from '../../connection/connect.ts'
 import { opening, tlsProblem } from '../../connection/store.ts'
 import { sayRunning, sayStopped, tokenLine } from '../../output/banner.ts'
@@ -67,8 +67,8 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     { pino },
     { default: closeWithGrace },
   ] = await Promise.all([
-    import('../../../node/server.ts'),
-    import('../../../node/main.ts'),
+    import('../../../node/start-server.ts'),
+    import('../../../node/start-node.ts'),
     import('../../../node/world.ts'),
     import('pino'),
     import('close-with-grace'),

@@ -2,6 +2,7 @@ import { errorText, type JobDetail, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { failedRequest } from '../../../contract/leases.ts'
 import { enrollRequest, registerRequest, shownText } from '../../../contract/workers.ts'
+import { WORKER_LOST } from '../../../core/run/run-state.ts'
 import { LONGER_LEASE } from '../../../services/runs/finish-by-job.ts'
 
 /** The requests and answers of S1. Other fields are ignored. */
@@ -155,7 +156,7 @@ function detailOf(job: JobDetail, status: ZpeStatus): string | null {
   const run = job.runs.findLast(({ error }) => error !== null)
   if (run?.error == null) return null
   // S1's workers send no heartbeats, so a lost worker means that the lease was too short.
-  if (run.error.code === 'WORKER_LOST' && run.lease_expires_at !== null) {
+  if (run.error.code === WORKER_LOST.code && run.lease_expires_at !== null) {
     return `No result came before the lease ended at ${run.lease_expires_at}; if calculations take longer, ${LONGER_LEASE}`
   }
   return errorText(run.error)
