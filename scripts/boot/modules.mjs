@@ -21,7 +21,7 @@ export async function ensureModules(nodeMajor) {
     if (read(stampFile) === stamp) return
     const lock = JSON.parse(lockText)
     checkLockFile(lock)
-    if (installedByHand(lock)) linkOwn(lock)
+    if (installedByHand(lock)) linkOwn(lock, root)
     else await install()
     writeFileSync(stampFile, stamp)
   })
@@ -56,7 +56,7 @@ function installedByHand(lock) {
 }
 
 /** Links the packages of this repository: a pull may have added or moved one. */
-function linkOwn(lock) {
+export function linkOwn(lock, root) {
   for (const [path, { link, resolved }] of Object.entries(lock.packages)) {
     if (!link) continue
     const [from, to] = [join(root, path), join(root, resolved)]
