@@ -1,3 +1,4 @@
+import { sleep } from '@ichido/sdk/world'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Pgbouncer, startPgbouncer } from '../../../../scripts/services/pgbouncer.ts'
@@ -7,11 +8,12 @@ import { size } from '../../../../scripts/testing/size.ts'
 import { killAll, serve } from '../../../src/cli/testing/cli.ts'
 import { check, keptIn, Submitters } from '../../../src/cli/testing/submitters.ts'
 import { StoreUnavailable } from '../../../src/core/node/store-errors.ts'
+import { realWorld } from '../../../src/node/world.ts'
 import { openPostgres, type PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
 import { finishBatch } from '../../../src/store/runs/finish-runs.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { finished, leasesFor, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
-import { sql, until } from '../../../src/testing/store/store.ts'
+import { sql } from '../../../src/testing/store/store.ts'
 
 /** The standby is down, and the test cancels each COMMIT's wait for it. PostgreSQL then reports success. */
 
@@ -48,35 +50,34 @@ const WAITING = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_
 
 /** Cancels the waits for the standby until `count` of them are canceled or `done` returns true. */
 async function cancelWaits(count: number, done = () => false): Promise<void> {
-  let canceled = 0
-  await until('waits for the standby', async () => {
+  for (let canceled = 0; canceled < count && !done(); await sleep(realWorld, 5)) {
     canceled += (await admin.query(WAITING)).rowCount ?? 0
-    return canceled >= count || done()
-  })
+  }
 }
 
-/** A store whose clock advances only while it sleeps between retries. */
-function openPatient(url: string): Promise<PostgresStore> {
+/** A store whose clock advances only while it sleeps between retries, or never: then it does not give up. */
+function openPatient(url: string, givesUp: boolean): Promise<PostgresStore> {
   let passedMs = 0
   return openPostgres({
     url,
     now: Date.now,
     monotonic: () => passedMs,
     async sleep(ms) {
-      passedMs += ms
+      if (givesUp) passedMs += ms
     },
   })
 }
 
 describe.each(['direct', 'pooled'])('over %s connections', (how) => {
-  let store: PostgresStore
-  beforeAll(async () => {
-    store = await openPatient(how === 'pooled' ? pooler.through(primary.tcpUrl ?? '') : primary.url)
+  async function open(givesUp: boolean): Promise<PostgresStore> {
+    const url = how === 'pooled' ? pooler.through(primary.tcpUrl ?? '') : primary.url
+    const store = await openPatient(url, givesUp)
     expect(await store.health()).toMatchObject({ pooled: how === 'pooled' })
-  })
-  afterAll(() => store.close())
+    return store
+  }
 
   test('no write is acknowledged before the standby has it, and each takes effect once', async () => {
+    const store = await open(false)
     const scenes = Array.from({ length: 3 }, () => new Scene(store))
     const [plain, leasing, ending] = scenes as [Scene, Scene, Scene]
     await Promise.all(scenes.map((scene) => scene.submitted()))
@@ -101,9 +102,11 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
     expect(leased).toMatchObject([[{ attempt: 1 }]])
     expect(ended).toMatchObject([{ state: 'SUCCEEDED' }])
     expect(await sql(store, 'SELECT id FROM ichido.jobs WHERE user_id = $1', plain.userId)).toHaveLength(3)
+    await store.close()
   })
 
   test('a retry of a write that was given up also waits for the standby', async () => {
+    const store = await open(true)
     const scene = new Scene(store)
     const lease = await scene.running()
     const [item, end] = [scene.item({ key: 'k' }), finishBatch([scene.endItem(lease, finished())])]
@@ -116,7 +119,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
     await cancelWaits(Number.POSITIVE_INFINITY, () => over)
     for (const settled of await given)
       expect(settled).toMatchObject({ status: 'rejected', reason: expect.any(StoreUnavailable) })
-    const other = await openPatient(primary.url)
+    const other = await openPatient(primary.url, true)
     const answered: string[] = []
     const repeats = [store.write(end), other.write(submitJobs([scene.item({ key: 'k' })], renderForTest))]
     for (const repeat of repeats) void repeat.then(([outcome]) => answered.push(String(outcome?.kind)))
@@ -125,7 +128,7 @@ describe.each(['direct', 'pooled'])('over %s connections', (how) => {
     await standby.restart()
     await Promise.all(repeats)
     expect(answered.toSorted()).toEqual(['repeated', 'replayed'])
-    await other.close()
+    await Promise.all([store.close(), other.close()])
   })
 })
 
