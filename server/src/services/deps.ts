@@ -11,7 +11,7 @@ import type { PromiseCounters } from './system/counters.ts'
 import type { Meter } from './system/meter.ts'
 import type { Settings } from './system/settings.ts'
 
-/** The dependencies of the services. main.ts and open.ts choose them. */
+/** The dependencies of the services; node/start-node.ts chooses them. */
 export interface Deps {
   world: World
   store: Store
