@@ -1,4 +1,13 @@
-import { COST_MAX, type QueueShape, type QuotaShape, type ReservationShape, type UserShape } from '@ichido/sdk/protocol'
+import {
+  COST_MAX,
+  DEFAULT_CONTINUATION_SECONDS,
+  DEFAULT_LEASE_TTL_SECONDS,
+  DEFAULT_RESERVATION_TTL_SECONDS,
+  type QueueShape,
+  type QuotaShape,
+  type ReservationShape,
+  type UserShape,
+} from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { isUserName, userName } from './access.ts'
 import { listQuery, time, uuid, yesOrNo } from './common.ts'
@@ -39,7 +48,9 @@ export const reserveRequest = z.strictObject({
     .positive()
     .max(RESERVATION_TTL_SECONDS_MAX)
     .optional()
-    .meta({ description: 'How long the slot is held if it is not consumed; default 300' }),
+    .meta({
+      description: `How long the slot is held if it is not consumed; default ${DEFAULT_RESERVATION_TTL_SECONDS}`,
+    }),
   reservation_id: uuid
     .optional()
     .meta({ description: 'A random id that the caller chooses: a repeated request with it holds one slot' }),
@@ -109,14 +120,14 @@ export const putQueueRequest = z.strictObject({
     .max(DAY_SECONDS)
     .nullable()
     .optional()
-    .meta({ description: 'The default for jobs that do not set it; null: 60' }),
+    .meta({ description: `The default for jobs that do not set it; null: ${DEFAULT_LEASE_TTL_SECONDS}` }),
   continuation_seconds: z
     .int()
     .min(0)
     .max(DAY_SECONDS)
     .nullable()
     .optional()
-    .meta({ description: 'The default for jobs that do not set it; null: 60' }),
+    .meta({ description: `The default for jobs that do not set it; null: ${DEFAULT_CONTINUATION_SECONDS}` }),
   result_ttl_seconds: z.int().min(0).max(RESULT_TTL_SECONDS_MAX).nullable().optional().meta({
     description:
       'How long jobs can be read after they ended for good. Then their status, result and files are 404. null or 0: as long as the job is kept',

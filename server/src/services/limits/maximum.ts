@@ -1,4 +1,4 @@
-import { IchidoError } from '@ichido/sdk/protocol'
+import { DEFAULT_PRIORITY, IchidoError } from '@ichido/sdk/protocol'
 import type { Problem } from '../../core/json/problem.ts'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import type { SettingName } from '../../core/limits/settings.ts'
@@ -68,7 +68,7 @@ export async function beginOperation<T>(deps: Deps, id: string, { userId }: Call
 export function priorityProblem(
   { settings }: Pick<Deps, 'settings'>,
   caller: Pick<Caller, 'userId' | 'role'>,
-  priority = 0,
+  priority = DEFAULT_PRIORITY,
 ): Problem | null {
   const setting = can(caller, 'operate') ? 'operator_priority_max' : 'submitter_priority_max'
   const max = settings.get(setting)

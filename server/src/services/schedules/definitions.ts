@@ -1,10 +1,17 @@
-import { type DefinitionShape, IchidoError, type Page, type TickShape } from '@ichido/sdk/protocol'
+import {
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
+  type DefinitionShape,
+  IchidoError,
+  type Page,
+  type TickShape,
+} from '@ichido/sdk/protocol'
 import { type DefinitionInput, toContentShape, toSchedule } from '../../contract/definitions.ts'
 import { toTriggerRule } from '../../contract/triggers.ts'
 import { defaultSeqScope } from '../../core/events/event.ts'
 import type { Problem } from '../../core/json/problem.ts'
 import type { Caller } from '../../core/limits/roles.ts'
-import { DEFAULT_QUEUE, type JobPolicy } from '../../core/run/job.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
 import type { Definition, DefinitionContent } from '../../core/schedule/definition.ts'
 import { nextTicks, offsetAt, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
 import { templateProblem } from '../../core/schedule/trigger.ts'
@@ -137,7 +144,7 @@ function contentOf(deps: Deps, caller: Caller, input: DefinitionInput): Definiti
     queue: input.queue ?? null,
     payload: payloadText(deps, input.payload),
     policy: policyOf(input),
-    priority: input.priority ?? 0,
+    priority: input.priority ?? DEFAULT_PRIORITY,
     labels: input.labels ?? null,
     domain: input.domain ?? null,
     stages,
