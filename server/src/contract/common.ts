@@ -1,14 +1,6 @@
-import {
-  DEFAULT_LIST_LIMIT,
-  ERRORS,
-  type ErrorBody,
-  IchidoError,
-  JOB_STATES,
-  NAME_PATTERN,
-  NAME_RULE,
-} from '@ichido/sdk/protocol'
+import { DEFAULT_LIST_LIMIT, ERRORS, type ErrorBody, JOB_STATES, NAME_PATTERN, NAME_RULE } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { describeProblem } from '../core/json/problem.ts'
+import { describeProblem, errorOf } from '../core/json/problem.ts'
 import { parseKey } from '../core/keys/key.ts'
 
 /** The parts that the requests and answers of several rooms share. */
@@ -19,8 +11,7 @@ const LIST_LIMIT_MAX = 200
 export function check<Output>(schema: z.ZodType<Output>, value: unknown): Output {
   const parsed = schema.safeParse(value)
   if (parsed.success) return parsed.data
-  const { field, message } = describeProblem(parsed.error)
-  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+  throw errorOf(describeProblem(parsed.error))
 }
 
 export const name = z.string().regex(NAME_PATTERN, NAME_RULE)

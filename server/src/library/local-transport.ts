@@ -26,7 +26,8 @@ import { listJobsQuery } from '../contract/jobs.ts'
 import { listReservationsQuery, reserveRequest } from '../contract/limits.ts'
 import { batchRequest, type SubmitInput, submitOwner, submitRequest } from '../contract/submit.ts'
 import { triggerRequest } from '../contract/triggers.ts'
-import { findJsonProblem } from '../core/json/strict-json.ts'
+import { errorOf } from '../core/json/problem.ts'
+import { findJsonProblem } from '../core/json/request-json.ts'
 import { parseKey } from '../core/keys/key.ts'
 import type { Caller } from '../core/limits/roles.ts'
 import { StoreFull, StoreUnavailable } from '../core/node/store-errors.ts'
@@ -263,7 +264,7 @@ export function checkJson(value: unknown, field: string): string {
   }
   if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
   const problem = findJsonProblem(text, field)
-  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', problem.message, { field: problem.field })
+  if (problem !== null) throw errorOf(problem)
   return text
 }
 

@@ -1,5 +1,5 @@
 import { DEFAULT_PRIORITY, IchidoError } from '@ichido/sdk/protocol'
-import type { Problem } from '../../core/json/problem.ts'
+import { invalid, type Problem } from '../../core/json/problem.ts'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import type { SettingName } from '../../core/limits/settings.ts'
 import { withinOperations } from '../../store/limits/operations.ts'
@@ -69,12 +69,12 @@ export function priorityProblem(
   { settings }: Pick<Deps, 'settings'>,
   caller: Pick<Caller, 'userId' | 'role'>,
   priority = DEFAULT_PRIORITY,
-): Problem | null {
+): Problem<'INVALID_PAYLOAD'> | null {
   const setting = can(caller, 'operate') ? 'operator_priority_max' : 'submitter_priority_max'
   const max = settings.get(setting)
   if (priority <= max) return null
   const message = `priority must be at most ${max} for the role ${caller.role}; lower it, or have an admin raise the setting ${setting}`
-  return { field: 'priority', message }
+  return invalid('priority', message)
 }
 
 /** The part of a job or definition that names something. */

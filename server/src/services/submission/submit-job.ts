@@ -186,7 +186,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
-    ...(problem === null ? {} : { refusal: { code: 'INVALID_PAYLOAD', ...problem } }),
+    ...(problem === null ? {} : { refusal: problem }),
     ...(options.definitionId === undefined ? {} : { definition: { id: options.definitionId, scheduledForMs: null } }),
     ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
   }
