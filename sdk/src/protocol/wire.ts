@@ -15,5 +15,6 @@ export {
 export * from './jobs.ts'
 export * from './limits.ts'
 export * from './operations.ts'
+export * from './queues.ts'
 export * from './seq.ts'
 export * from './workers.ts'
