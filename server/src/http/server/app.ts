@@ -51,7 +51,7 @@ import {
   refuseOtherMethods,
   toIchidoError,
 } from './errors.ts'
-import { requestId } from './headers.ts'
+import { answerHeaders, requestId } from './headers.ts'
 import { installDescription } from './openapi.ts'
 
 declare module 'fastify' {
@@ -150,7 +150,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   limitStalls(app)
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
+    reply.headers(answerHeaders(request.id))
     done()
   })
   app.addHook('onSend', (_request, reply, _payload, done) => {
