@@ -26,6 +26,29 @@ test.for(pages)('the links of %s lead to existing pages and sections', (path) =>
   expect(broken).toEqual([])
 })
 
+test('the files in the table of changes exist, and define the names beside them', () => {
+  const [, table = ''] = /### Where a change belongs\n([\s\S]*?)\n\*\*/.exec(read('docs/architecture.md')) ?? []
+  const named = [...table.matchAll(/`([\w{}.,/-]+(?:\.ts|\.py|\/))`/g)].flatMap(([, path = '']) => alternatives(path))
+  const missing = named.filter(
+    (path) => globSync([path, `server/src/${path}`, `server/src/**/${path}`], { cwd: root }).length === 0,
+  )
+  expect(named.length).toBeGreaterThan(100)
+  expect(missing).toEqual([])
+  const definitions = [...table.matchAll(/`(\w+)` in `([\w./-]+\.ts)`/g)]
+  const undefinedNames = definitions.filter(([, name = '', path = '']) => {
+    const [file = ''] = globSync([path, `server/src/${path}`], { cwd: root })
+    return !new RegExp(`(const|function|class|interface|type) ${name}\\b`).test(read(file))
+  })
+  expect(definitions.length).toBeGreaterThan(5)
+  expect(undefinedNames.map(([text]) => text)).toEqual([])
+})
+
+/** `a/{b,c}.ts` as `a/b.ts` and `a/c.ts`. */
+function alternatives(path: string): string[] {
+  const [, before = '', choices = '', after = ''] = /^(.*?)\{([^{}]*)\}(.*)$/.exec(path) ?? []
+  return choices === '' ? [path] : choices.split(',').flatMap((choice) => alternatives(`${before}${choice}${after}`))
+}
+
 test('the messages in troubleshooting.md exist in the sources', () => {
   const sources = globSync(['{sdk,server}/src/**/*.ts', 'scripts/boot/*.mjs'], { cwd: root })
     .filter((path) => !path.endsWith('.test.ts'))

@@ -2,6 +2,7 @@ import {
   type ArtifactShape,
   type BackoffShape,
   IchidoError,
+  type JobListFilter,
   type JobShape,
   type NewReservationShape,
   type Page,
@@ -11,14 +12,7 @@ import {
 import { inLibraryWords, worded } from './errors.ts'
 import { Job } from './job.ts'
 import { type Backoff, checkPayload, type Kind, requireJson, toKind } from './kind.ts'
-import type {
-  JobEvent,
-  JobListFilter,
-  ReservationListFilter,
-  Transport,
-  UploadOptions,
-  WatchOptions,
-} from './transport.ts'
+import type { JobEvent, ReservationListFilter, Transport, UploadOptions, WatchOptions } from './transport.ts'
 
 /** The options of `submit`. */
 export interface SubmitOptions {

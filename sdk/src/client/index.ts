@@ -36,7 +36,6 @@ export { mayRetry, type Retry, type RetryOptions, retryDelayMs, typed } from './
 export type {
   Accepted,
   JobEvent,
-  JobListFilter,
   ReservationListFilter,
   Retried,
   RetryCall,

@@ -1,5 +1,6 @@
 import {
   BACKOFF_LIMITS,
+  DEFAULT_QUEUE,
   JOB_LIMITS,
   JSON_MAX_DEPTH,
   NAME_PATTERN,
@@ -104,14 +105,14 @@ export function defineKind<P extends Schema | undefined = undefined, R extends S
   name: string,
   options: KindOptions<P, R> = {},
 ): Kind<In<P>, Out<P>, Out<R>, In<R>> {
-  const kind = { name, queue: options.queue ?? 'default', options }
+  const kind = { name, queue: options.queue ?? DEFAULT_QUEUE, options }
   checkKind(kind)
   return kind
 }
 
 /** A bare name is not checked here; the server checks it. */
 export function toKind(kind: Kind | string): Kind {
-  return typeof kind === 'string' ? { name: kind, queue: 'default', options: {} } : kind
+  return typeof kind === 'string' ? { name: kind, queue: DEFAULT_QUEUE, options: {} } : kind
 }
 
 /** For callers without type checks: an invalid kind would poll in vain, and break the polls of other kinds. */

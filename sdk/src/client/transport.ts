@@ -2,8 +2,8 @@ import type {
   ArtifactShape,
   EventShape,
   JobDetail,
+  JobListFilter,
   JobShape,
-  JobState,
   JobStateShape,
   NewReservationShape,
   Page,
@@ -77,24 +77,6 @@ export interface RetryCall {
 export interface Retried {
   job: JobDetail
   replayed: boolean
-}
-
-/** The filter of `client.list`. */
-export interface JobListFilter {
-  /** One state, or several separated by commas. */
-  state?: JobState | `${JobState},${string}`
-  /** Only jobs of this queue. */
-  queue?: string
-  /** Only jobs of this kind. */
-  kind?: string
-  /** Only jobs with this label, as `name:value`. */
-  label?: string
-  /** Only the job that was submitted with this key. */
-  key?: string
-  /** The size of the page; default 50. */
-  limit?: number
-  /** The `next_cursor` of the page before. */
-  cursor?: string
 }
 
 /** The filter of `client.reservations.list`. */

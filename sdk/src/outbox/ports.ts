@@ -1,9 +1,7 @@
 import type { Accepted, Transport } from '../client/transport.ts'
-import type { SubmitRequest } from '../protocol/index.ts'
+import { DEFAULT_OUTBOX_KEY_TTL_HOURS, type SubmitRequest } from '../protocol/index.ts'
 import type { ItemProgress, StoredItem } from './item.ts'
 
-/** Longer than a holiday offline: while the server knows the key, a repeated submission is the same job. */
-const KEY_TTL_HOURS = 30 * 24
 /** More than a person ever leaves behind; a faulty program would otherwise fill the disk. */
 export const ITEMS_MAX = 10_000
 
@@ -60,5 +58,6 @@ export type Send<Body = unknown, Answer = unknown> = (
  * const send = sendJobs(httpTransport({ url: 'http://127.0.0.1:8001', retry: { tries: 1 } }))
  */
 export function sendJobs(transport: Transport): Send<SubmitRequest, Accepted> {
-  return ({ key, body }, signal) => transport.submit({ key_ttl_hours: KEY_TTL_HOURS, ...body }, { key, signal })
+  return ({ key, body }, signal) =>
+    transport.submit({ key_ttl_hours: DEFAULT_OUTBOX_KEY_TTL_HOURS, ...body }, { key, signal })
 }

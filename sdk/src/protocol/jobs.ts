@@ -96,6 +96,30 @@ export interface JobShape {
   error: RunErrorShape | null
 }
 
+/** The filter of `client.list`, which is the query of `GET /v1/jobs`. */
+export interface JobListFilter {
+  /** One state, or several separated by commas. */
+  state?: JobState | `${JobState},${string}`
+  /** Only jobs of this queue. */
+  queue?: string
+  /** Only jobs of this kind. */
+  kind?: string
+  /** Only jobs of this user. */
+  user_id?: string
+  /** Only jobs with this label, as `name:value`. */
+  label?: string
+  /** Only the job that was submitted with this key. */
+  key?: string
+  /** Only jobs that were made at this instant or later. */
+  created_after?: string
+  /** Only jobs that were made before this instant. */
+  created_before?: string
+  /** The size of the page; default 50. */
+  limit?: number
+  /** The `next_cursor` of the page before. */
+  cursor?: string
+}
+
 /** One attempt of a job. */
 export interface RunShape {
   run_id: string

@@ -1,6 +1,5 @@
-import type { BackoffShape } from '@ichido/sdk/protocol'
+import { type BackoffShape, DEFAULT_BACKOFF, DEFAULT_LIST_LIMIT } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { DEFAULT_BACKOFF } from '../core/run/job.ts'
 import { number, seconds, wholeNumber } from './values.ts'
 
 export interface JsonFlag {
@@ -15,7 +14,7 @@ export interface ListFlags extends JsonFlag {
 /** Adds the flags of every list; its last flag is `--json`. */
 export function paged(command: Command): Command {
   return command
-    .option('--limit <n>', 'at most this many (default: 50)', wholeNumber)
+    .option('--limit <n>', `at most this many (default: ${DEFAULT_LIST_LIMIT})`, wholeNumber)
     .option('--cursor <cursor>', 'continue where the last list ended')
     .option('--json', 'print JSON')
 }

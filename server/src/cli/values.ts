@@ -4,7 +4,7 @@ import { InvalidArgumentError } from 'commander'
 import type { z } from 'zod'
 import { isUuid } from '../contract/common.ts'
 import { describeProblem } from '../core/json/problem.ts'
-import { findJsonProblem } from '../core/json/strict-json.ts'
+import { findJsonProblem } from '../core/json/request-json.ts'
 import { parseKey } from '../core/keys/key.ts'
 import { EXIT, Failure } from './output/exit.ts'
 

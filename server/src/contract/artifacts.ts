@@ -1,4 +1,4 @@
-import type { ArtifactShape } from '@ichido/sdk/protocol'
+import { type ArtifactShape, DEFAULT_UPLOAD_TTL_SECONDS } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { ARTIFACT_STATES, ARTIFACTS_PER_JOB_MAX } from '../core/run/artifact.ts'
 import { time, uuid } from './common.ts'
@@ -48,7 +48,9 @@ export const uploadTtlSeconds = z
   .number()
   .min(1)
   .max(86_400)
-  .meta({ description: 'The job is canceled when no part of an artifact arrives for this long; default 300' })
+  .meta({
+    description: `The job is canceled when no part of an artifact arrives for this long; default ${DEFAULT_UPLOAD_TTL_SECONDS}`,
+  })
 
 export const uploadQuery = z
   .object({

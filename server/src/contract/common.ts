@@ -1,19 +1,17 @@
-import { ERRORS, type ErrorBody, IchidoError, JOB_STATES, NAME_PATTERN, NAME_RULE } from '@ichido/sdk/protocol'
+import { DEFAULT_LIST_LIMIT, ERRORS, type ErrorBody, JOB_STATES, NAME_PATTERN, NAME_RULE } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { describeProblem } from '../core/json/problem.ts'
+import { describeProblem, errorOf } from '../core/json/problem.ts'
 import { parseKey } from '../core/keys/key.ts'
 
 /** The parts that the requests and answers of several rooms share. */
 
 const LIST_LIMIT_MAX = 200
-export const LIST_LIMIT_DEFAULT = 50
 
 /** Reads a value by its schema, and throws the refusal that names the first wrong field. */
 export function check<Output>(schema: z.ZodType<Output>, value: unknown): Output {
   const parsed = schema.safeParse(value)
   if (parsed.success) return parsed.data
-  const { field, message } = describeProblem(parsed.error)
-  throw new IchidoError('INVALID_PAYLOAD', message, { field })
+  throw errorOf(describeProblem(parsed.error))
 }
 
 export const name = z.string().regex(NAME_PATTERN, NAME_RULE)
@@ -51,7 +49,7 @@ export const listQuery = {
     .int()
     .min(1)
     .max(LIST_LIMIT_MAX)
-    .default(LIST_LIMIT_DEFAULT)
+    .default(DEFAULT_LIST_LIMIT)
     .meta({ description: 'Entries per answer' }),
   cursor: z.string().max(256).optional().meta({ description: 'The `next_cursor` of the previous page' }),
 }

@@ -1,6 +1,9 @@
 import {
   BACKFILL_STATES,
   type BackfillShape,
+  DEFAULT_CATCH_UP_WINDOW_SECONDS,
+  DEFAULT_QUEUE,
+  DEFAULT_TICKS_LIMIT,
   type DefinitionRequest,
   type DefinitionShape,
   OCCURRENCE_OUTCOMES,
@@ -27,7 +30,6 @@ import { toTriggerRuleShape, triggerRule, triggerRuleRequest } from './triggers.
 
 const DAY_SECONDS = 86_400
 const TICKS_MAX = 100
-const TICKS_DEFAULT = 10
 
 const scheduleFields = {
   cron: z
@@ -77,7 +79,7 @@ const { domain, stages, seq_scope } = submitRequest.shape
 
 const content = {
   kind,
-  queue: queue.nullable().meta({ description: 'Null: "default"' }),
+  queue: queue.nullable().meta({ description: `Null: "${DEFAULT_QUEUE}"` }),
   payload,
   priority,
   labels,
@@ -112,9 +114,12 @@ export const putDefinitionRequest = z
 
 const ticksLimit = z.int().min(1).max(TICKS_MAX)
 
-export const ticksQuery = z.strictObject({ limit: z.coerce.number().pipe(ticksLimit).default(TICKS_DEFAULT) })
+export const ticksQuery = z.strictObject({ limit: z.coerce.number().pipe(ticksLimit).default(DEFAULT_TICKS_LIMIT) })
 
-export const previewRequest = z.strictObject({ schedule: scheduleRequest, limit: ticksLimit.default(TICKS_DEFAULT) })
+export const previewRequest = z.strictObject({
+  schedule: scheduleRequest,
+  limit: ticksLimit.default(DEFAULT_TICKS_LIMIT),
+})
 
 const schedule = z.object(scheduleFields).meta({ id: 'Schedule' }) satisfies z.ZodType<ScheduleShape>
 
@@ -170,7 +175,7 @@ export function toSchedule(input: ScheduleRequest): Schedule {
     cron: input.cron.trim(),
     timeZone: input.time_zone ?? 'UTC',
     catchUp: input.catch_up ?? 'last',
-    catchUpWindowSeconds: input.catch_up_window_seconds ?? DAY_SECONDS,
+    catchUpWindowSeconds: input.catch_up_window_seconds ?? DEFAULT_CATCH_UP_WINDOW_SECONDS,
     overlap: input.overlap ?? 'allow',
     jitterSeconds: input.jitter_seconds ?? 0,
     startsAtMs: ms(input.starts_at),

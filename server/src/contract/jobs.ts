@@ -1,6 +1,7 @@
 import {
   JOB_STATES,
   type JobDetail,
+  type JobListFilter,
   type JobShape,
   type OnceShape,
   type ResultShape,
@@ -35,6 +36,7 @@ const label = z
 
 const key = dedupeKey.meta({ description: 'The idempotency key that the job was submitted with' })
 
+/** The SDK has the same names, so that the library and a client can send each of them. */
 export const listJobsQuery = z.strictObject({
   state: states.optional(),
   queue: name.optional(),
@@ -45,7 +47,9 @@ export const listJobsQuery = z.strictObject({
   created_after: instant.optional().meta({ description: 'Made at this instant or later' }),
   created_before: instant.optional().meta({ description: 'Made before this instant' }),
   ...listQuery,
-})
+} satisfies Record<keyof JobListFilter, z.ZodType>)
+
+export type ListJobsQuery = z.output<typeof listJobsQuery>
 
 /** Proxies commonly cut a request off after 60 s. */
 export const WAIT_SECONDS_MAX = 50

@@ -1,6 +1,13 @@
 import {
   BACKOFF_LIMITS,
   COST_MAX,
+  DEFAULT_BACKOFF,
+  DEFAULT_CONTINUATION_SECONDS,
+  DEFAULT_KEY_TTL_HOURS,
+  DEFAULT_LEASE_TTL_SECONDS,
+  DEFAULT_MAX_ATTEMPTS,
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
   JOB_LIMITS,
   type KeyShape,
   type NumberLimits,
@@ -11,7 +18,6 @@ import {
 import { z } from 'zod'
 import { SEQ_PER_ATTEMPT, SEQ_SCOPES } from '../core/events/event.ts'
 import { KEY_MAX_LENGTH } from '../core/keys/key.ts'
-import { DEFAULT_BACKOFF } from '../core/run/job.ts'
 import { userName } from './access.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
 import { errorBody, listQuery, name, state, time, uuid, yesOrNo } from './common.ts'
@@ -96,9 +102,11 @@ const eventPolicy = {
 export const submitRequest = z
   .strictObject({
     kind: name.meta({ description: 'The kind of work; workers choose jobs by it' }),
-    queue: name.optional().meta({ description: 'Default: "default"' }),
+    queue: name.optional().meta({ description: `Default: "${DEFAULT_QUEUE}"` }),
     payload: z.unknown().optional().meta({ description: 'Any JSON; the worker gets it unchanged' }),
-    priority: numberWithin(JOB_LIMITS.priority).optional().meta({ description: 'The highest goes first; default 0' }),
+    priority: numberWithin(JOB_LIMITS.priority)
+      .optional()
+      .meta({ description: `The highest goes first; default ${DEFAULT_PRIORITY}` }),
     run_at: z.iso
       .datetime({ offset: true })
       .optional()
@@ -111,17 +119,21 @@ export const submitRequest = z
       .meta({ description: 'The job does not start before this time has passed' }),
     max_attempts: numberWithin(JOB_LIMITS.maxAttempts)
       .optional()
-      .meta({ description: 'How many runs may start and fail; default 4' }),
+      .meta({ description: `How many runs may start and fail; default ${DEFAULT_MAX_ATTEMPTS}` }),
     backoff: backoff.optional(),
     timeout_seconds: numberWithin(JOB_LIMITS.timeoutSeconds)
       .optional()
       .meta({ description: 'The time limit of one run' }),
     lease_ttl_seconds: numberWithin(JOB_LIMITS.leaseTtlSeconds)
       .optional()
-      .meta({ description: 'How long a worker may be silent; default: the queue’s, else 60' }),
-    continuation_seconds: numberWithin(JOB_LIMITS.continuationSeconds).optional().meta({
-      description: 'How much longer the run is reserved for the silent worker; default: the queue’s, else 60',
-    }),
+      .meta({
+        description: `How long a worker may be silent; default: the queue’s, else ${DEFAULT_LEASE_TTL_SECONDS}`,
+      }),
+    continuation_seconds: numberWithin(JOB_LIMITS.continuationSeconds)
+      .optional()
+      .meta({
+        description: `How much longer the run is reserved for the silent worker; default: the queue’s, else ${DEFAULT_CONTINUATION_SECONDS}`,
+      }),
     ...eventPolicy,
     labels: z
       .record(labelName, z.string().max(256))
@@ -151,7 +163,7 @@ export const submitRequest = z
       .positive()
       .max(KEY_TTL_HOURS_MAX)
       .optional()
-      .meta({ description: 'How long the key lives; default 24' }),
+      .meta({ description: `How long the key lives; default ${DEFAULT_KEY_TTL_HOURS}` }),
     artifacts: awaitedArtifacts.optional(),
     upload_ttl_seconds: uploadTtlSeconds.optional(),
   })

@@ -1,4 +1,5 @@
 import {
+  DEFAULT_ENROLL_TTL_SECONDS,
   type DetachedShape,
   type EnrollTokenShape,
   type RegisteredShape,
@@ -32,7 +33,7 @@ export const enrollRequest = z.strictObject({
     .min(1)
     .max(ENROLL_TTL_SECONDS_MAX)
     .optional()
-    .meta({ description: 'How long the token can register a worker; default 3600' }),
+    .meta({ description: `How long the token can register a worker; default ${DEFAULT_ENROLL_TTL_SECONDS}` }),
   worker_id: uuid.optional().meta({ description: 'The worker that registers again and keeps its identity' }),
 })
 

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { sleep } from '@ichido/sdk/world'
-import { parseStrictJson } from '../core/json/strict-json.ts'
+import { parseRequestJson } from '../core/json/request-json.ts'
 import { type KeyParse, parseKeyHeader, REQUEST_HASH_VERSION, requestHash } from '../core/keys/key.ts'
 import { type Answer, BODY_HEADERS, bodyNotKept, encodeAnswer, REPLAYED, refuse, type StoredAnswer } from './answer.ts'
 import { type Call, KeyClaim, KeylessCall } from './key-claim.ts'
@@ -281,7 +281,7 @@ function bodyForm(body: Asked['body'], type: string): unknown {
 
 function bytesForm(bytes: Uint8Array, json: boolean): unknown {
   if (bytes.length === 0) return null
-  const parse = json ? parseStrictJson(Buffer.from(bytes).toString('utf8')) : null
+  const parse = json ? parseRequestJson(Buffer.from(bytes).toString('utf8')) : null
   return parse?.ok ? { json: parse.value } : { sha256: hash('sha256', bytes, 'hex') }
 }
 

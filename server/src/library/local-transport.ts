@@ -1,7 +1,6 @@
 import { Readable } from 'node:stream'
 import {
   type Accepted,
-  type JobListFilter,
   type ReservationListFilter,
   type Retried,
   type RetryCall,
@@ -12,6 +11,7 @@ import {
 import {
   type ArtifactShape,
   IchidoError,
+  type JobListFilter,
   type JobShape,
   type Page,
   type RecordedTriggerShape,
@@ -19,19 +19,21 @@ import {
   type SubmitResponse,
 } from '@ichido/sdk/protocol'
 import { unlessAborted } from '@ichido/sdk/world'
+import type { z } from 'zod'
 import { uploadQuery } from '../contract/artifacts.ts'
 import { check, isUuid } from '../contract/common.ts'
 import { listJobsQuery } from '../contract/jobs.ts'
 import { listReservationsQuery, reserveRequest } from '../contract/limits.ts'
 import { batchRequest, type SubmitInput, submitOwner, submitRequest } from '../contract/submit.ts'
 import { triggerRequest } from '../contract/triggers.ts'
-import { findJsonProblem } from '../core/json/strict-json.ts'
+import { errorOf } from '../core/json/problem.ts'
+import { findJsonProblem } from '../core/json/request-json.ts'
 import { parseKey } from '../core/keys/key.ts'
 import type { Caller } from '../core/limits/roles.ts'
 import { StoreFull, StoreUnavailable } from '../core/node/store-errors.ts'
 import type { Services } from '../services/index.ts'
+import { jobFilterOf } from '../services/jobs/job-filter.ts'
 import { refusalError, type Submission, type SubmitOptions } from '../services/submission/submit-job.ts'
-import { EVERY_JOB } from '../store/jobs/list-jobs.ts'
 import type { SubmitOutcome } from '../store/submission/submission.ts'
 
 /** Submits inside the caller's own transaction. */
@@ -226,20 +228,8 @@ async function upload(
 }
 
 async function listJobs(services: Services, caller: Caller, filter: JobListFilter): Promise<Page<JobShape>> {
-  const { limit, cursor, state, queue, kind, label, key } = check(listJobsQuery, filter)
-  return services.jobs.list(
-    caller,
-    {
-      ...EVERY_JOB,
-      states: state ?? [],
-      queue: queue ?? null,
-      kind: kind ?? null,
-      label: label ?? null,
-      key: key ?? null,
-    },
-    limit,
-    placeOf(cursor),
-  )
+  const query = check(listJobsQuery, filter satisfies z.input<typeof listJobsQuery>)
+  return services.jobs.list(caller, jobFilterOf(query), query.limit, placeOf(query.cursor))
 }
 
 function placeOf(cursor: string | undefined): string | null {
@@ -274,7 +264,7 @@ export function checkJson(value: unknown, field: string): string {
   }
   if (text === undefined) throw refuse(`cannot be written as JSON: it is a ${typeof value}`)
   const problem = findJsonProblem(text, field)
-  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', problem.message, { field: problem.field })
+  if (problem !== null) throw errorOf(problem)
   return text
 }
 

@@ -1,3 +1,4 @@
+import type { JobListFilter } from '@ichido/sdk'
 import { expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../services/access/access.ts'
 import { eachEmbedded, thrownBy } from '../testing/services/embedded.ts'
@@ -184,6 +185,19 @@ eachEmbedded(({ ichido, engine }) => {
     expect((await ichido().list({ kind, label: 'even:true' })).data).toHaveLength(3)
     expect((await ichido().list({ kind, state: 'SUCCEEDED,FAILED' })).data).toEqual([])
     expect((await ichido().list({ kind, state: 'PENDING', queue: 'default' })).data).toHaveLength(5)
+  })
+
+  test('lists obey the filters by user and by time', async () => {
+    const kind = unique('filtered')
+    const ann = unique('ann')
+    await ichido().submit(kind, null)
+    const { id } = await ichido().submit(kind, null, { user: ann })
+    const listed = async (filter: JobListFilter) => (await ichido().list({ kind, ...filter })).data.length
+    expect((await ichido().list({ user_id: ann })).data).toMatchObject([{ job_id: id, user_id: ann }])
+    expect(await listed({ user_id: unique('bob') })).toBe(0)
+    const [past, future] = ['2001-02-03T04:05:06Z', '2101-02-03T04:05:06+01:00']
+    expect([await listed({ created_after: past }), await listed({ created_after: future })]).toEqual([2, 0])
+    expect([await listed({ created_before: past }), await listed({ created_before: future })]).toEqual([0, 2])
   })
 
   test.each([

@@ -1,24 +1,34 @@
+import { type ErrorCode, IchidoError } from '@ichido/sdk/protocol'
 import type { z } from 'zod'
 import { fieldName } from './text.ts'
 
 /** Says what is wrong with a request, and in which field. */
-export interface Problem {
+export interface Problem<Code extends ErrorCode = ErrorCode> {
+  code: Code
   field: string
   message: string
 }
 
+type Invalid = Problem<'INVALID_PAYLOAD'>
+
+/** A problem without a code of its own. */
+export const invalid = (field: string, message: string): Invalid => ({ code: 'INVALID_PAYLOAD', field, message })
+
+/** The refusal of a request with this problem. */
+export const errorOf = ({ code, field, message }: Problem): IchidoError => new IchidoError(code, message, { field })
+
 /** Describes the first problem. `what` names the parts of the request. */
-export function describeProblem(error: z.ZodError, what: 'field' | 'query parameter' = 'field'): Problem {
+export function describeProblem(error: z.ZodError, what: 'field' | 'query parameter' = 'field'): Invalid {
   const [issue] = error.issues
-  if (issue === undefined) return { field: '', message: 'The request is malformed' }
+  if (issue === undefined) return invalid('', 'The request is malformed')
   // A query parameter is one text, even if it is parsed as a list.
   const field = fieldName(what === 'query parameter' ? issue.path.slice(0, 1) : issue.path)
   if (issue.code === 'unrecognized_keys') {
     const unknown = fieldName([...issue.path, issue.keys[0] ?? ''])
-    return { field: unknown, message: `Unknown ${what}: ${unknown}` }
+    return invalid(unknown, `Unknown ${what}: ${unknown}`)
   }
-  if (isMissing(issue)) return { field, message: `Missing required ${what}: ${field}` }
-  return { field, message: `${field === '' ? 'The body' : field} ${describe(issue)}` }
+  if (isMissing(issue)) return invalid(field, `Missing required ${what}: ${field}`)
+  return invalid(field, `${field === '' ? 'The body' : field} ${describe(issue)}`)
 }
 
 function isMissing(issue: z.core.$ZodIssue): boolean {

@@ -6,8 +6,7 @@ export const DEFAULT_ARTIFACT_BYTES_MAX = 5 * 1024 ** 3
 export const ARTIFACTS_PER_JOB_MAX = 100
 export const OUTPUTS_PER_RUN_MAX = 1_000
 
-/** How long the next chunk of an upload may take, by default. */
-export const DEFAULT_UPLOAD_TTL_SECONDS = 300
+export { DEFAULT_UPLOAD_TTL_SECONDS } from '@ichido/sdk/protocol'
 /** An artifact without a job is kept for this long. */
 export const UNUSED_ARTIFACT_TTL_MS = 7 * 24 * 3600 * 1000
 

@@ -1,3 +1,4 @@
+import { DEFAULT_BACKOFF, DEFAULT_LEASE_TTL_SECONDS, DEFAULT_MAX_ATTEMPTS } from '@ichido/sdk/protocol'
 import { type EventPolicy, isStages, SEQ_SCOPES } from '../events/event.ts'
 import { type Check, isNumber, isObjectOf, isOneOf, isText } from '../json/stored-json.ts'
 
@@ -35,19 +36,16 @@ export function parsePolicy(value: unknown): JobPolicy {
   return value
 }
 
-const DEFAULT_MAX_ATTEMPTS = 4
+export { DEFAULT_BACKOFF, DEFAULT_CONTINUATION_SECONDS } from '@ichido/sdk/protocol'
 /** The largest payload of a job. */
 export const PAYLOAD_BYTES_MAX = 1024 * 1024
-export const DEFAULT_LEASE_TTL_MS = 60_000
-export const DEFAULT_CONTINUATION_SECONDS = 60
+export const DEFAULT_LEASE_TTL_MS = DEFAULT_LEASE_TTL_SECONDS * 1000
 /** A worker that was not seen for this long no longer starts its assigned runs. */
 export const WORKER_UNSEEN_MS = 120_000
 /** A run that was leased this often without a start is given up. */
 export const HANDOUTS_MAX = 50
 /** A worker stops a run at its timeout, and has this long to report it before the leader ends the run. */
 export const TIMEOUT_GRACE_MS = 5_000
-export const DEFAULT_KEY_TTL_HOURS = 24
-export const DEFAULT_QUEUE = 'default'
 
 /** Before and after every id of a job, run or definition: where a walk or a list begins. */
 export const FIRST_ID = '00000000-0000-0000-0000-000000000000'
@@ -85,9 +83,6 @@ interface BackoffShape {
   cap_seconds: number
   jitter: number
 }
-
-/** S1 §6: first retry after 10 s, never more than 300 s. */
-export const DEFAULT_BACKOFF: Backoff = { baseSeconds: 10, capSeconds: 300, jitter: 0.1 }
 
 /**
  * @param retryCount how many runs of the job have failed before this retry; 0 for the first

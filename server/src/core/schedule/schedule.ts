@@ -1,5 +1,5 @@
 import { Cron, CronPattern } from 'croner'
-import type { Problem } from '../json/problem.ts'
+import { invalid, type Problem } from '../json/problem.ts'
 import { isNumber, isObjectOf, isOneOf, isText, orNull } from '../json/stored-json.ts'
 import { remember } from '../node/remember.ts'
 
@@ -158,10 +158,8 @@ export function scheduleProblem(schedule: Schedule, nowMs: number): Problem | nu
   return nextTick(schedule, nowMs) === null ? problem('ends_at', 'leaves no next run') : null
 }
 
-const problem = (field: string, message: string): Problem => ({
-  field: `schedule.${field}`,
-  message: `schedule.${field} ${message}`,
-})
+const problem = (field: string, message: string): Problem =>
+  invalid(`schedule.${field}`, `schedule.${field} ${message}`)
 
 const FIELDS = ['second', 'minute', 'hour', 'day of month', 'month', 'day of week']
 const BOUNDS = ['0 to 59', '0 to 59', '0 to 23', '1 to 31', '1 to 12 or JAN to DEC', '0 to 7 or SUN to SAT']

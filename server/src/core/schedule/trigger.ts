@@ -1,7 +1,7 @@
 import type { Scalar } from '@ichido/sdk/protocol'
-import type { Problem } from '../json/problem.ts'
+import { invalid, type Problem } from '../json/problem.ts'
+import { findJsonProblem } from '../json/request-json.ts'
 import { type Check, isMapOf, isObjectOf, isOneOf, isText } from '../json/stored-json.ts'
-import { findJsonProblem } from '../json/strict-json.ts'
 import { fieldName } from '../json/text.ts'
 
 /** The triggers that make a job of a definition. */
@@ -125,11 +125,11 @@ export function templateProblem(payload: unknown, rule: TriggerRule | null, hasS
   for (const path of Object.keys(rule?.where ?? {})) {
     const problem = pathProblem(path)
     const field = fieldName(['on', 'where', path])
-    if (problem !== null) return { field, message: `${field} ${problem}` }
+    if (problem !== null) return invalid(field, `${field} ${problem}`)
   }
   for (const taken of takesOf(payload, [])) {
     const problem = takeProblem(taken, rule, hasSchedule)
-    if (problem !== null) return { field: taken.field, message: `${taken.field} ${problem}` }
+    if (problem !== null) return invalid(taken.field, `${taken.field} ${problem}`)
   }
   return null
 }

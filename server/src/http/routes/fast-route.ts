@@ -7,7 +7,7 @@ import type { RequestRates } from '../auth/rates.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { parseBody } from '../server/bodies.ts'
 import { type Asked, type ErrorAnswer, JSON_TYPE } from '../server/errors.ts'
-import { requestId } from '../server/headers.ts'
+import { answerHeaders, requestId } from '../server/headers.ts'
 import { keyOf, readSubmission } from './submit.ts'
 
 /** A body up to this size arrives whole, before anything reads it. */
@@ -80,7 +80,7 @@ async function answer(
   const { world } = services.deps
   const began = world.monotonic()
   const id = requestId(request, world)
-  const headers: Record<string, string> = { 'x-request-id': id, 'x-content-type-options': 'nosniff' }
+  const headers = answerHeaders(id)
   const send = (status: number, body: string) => {
     if (draining.aborted) headers.connection = 'close'
     headers['content-type'] = JSON_TYPE

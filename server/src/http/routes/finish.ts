@@ -1,7 +1,8 @@
 import { IchidoError } from '@ichido/sdk/protocol'
 import { check } from '../../contract/common.ts'
 import * as contract from '../../contract/leases.ts'
-import { findJsonProblem } from '../../core/json/strict-json.ts'
+import { errorOf } from '../../core/json/problem.ts'
+import { findJsonProblem } from '../../core/json/request-json.ts'
 import { isoOrNull } from '../../services/answers.ts'
 import { type FinishOutcome, toReport } from '../../services/runs/runs.ts'
 import { workerOf } from '../auth/auth.ts'
@@ -123,7 +124,7 @@ function parseItem(item: unknown) {
   const failed = typeof item === 'object' && item !== null && 'error_code' in item
   if (failed) return check(contract.failureItem, item)
   const problem = findJsonProblem(JSON.stringify(item))
-  if (problem !== null) throw new IchidoError('INVALID_PAYLOAD', problem.message, { field: problem.field })
+  if (problem !== null) throw errorOf(problem)
   return check(contract.resultItem, item)
 }
 

@@ -1,6 +1,6 @@
 import { page } from '../../contract/common.ts'
 import { job, jobDetail, listJobsQuery, result, resultQuery } from '../../contract/jobs.ts'
-import { EVERY_JOB } from '../../services/jobs/jobs.ts'
+import { jobFilterOf } from '../../services/jobs/job-filter.ts'
 import { callerOf } from '../auth/auth.ts'
 import { answers } from '../server/openapi.ts'
 import { waitSignal } from '../server/streams.ts'
@@ -20,17 +20,7 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
     },
     async (request) => {
       const { query } = request
-      const filter = {
-        ...EVERY_JOB,
-        states: query.state ?? [],
-        userId: query.user_id ?? null,
-        queue: query.queue ?? null,
-        kind: query.kind ?? null,
-        label: query.label ?? null,
-        key: query.key ?? null,
-        createdFromMs: query.created_after ?? null,
-        createdToMs: query.created_before ?? null,
-      }
+      const filter = jobFilterOf(query)
       return listPage('jobs', query, (limit, after) => services.jobs.list(callerOf(request), filter, limit, after))
     },
   )

@@ -1,6 +1,6 @@
 import type { ErrorBody, Page, QueueShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { queue as shape } from '../../contract/limits.ts'
+import { queue as shape } from '../../contract/queues.ts'
 import { type TestApp, testApp } from '../../testing/http/app.ts'
 import { registeredWorker, type WorkerCalls } from '../../testing/http/worker-calls.ts'
 import { ageJob, JOB, RESULT, submitZpe } from '../../testing/http/zpe.ts'

@@ -27,9 +27,10 @@ import { finishRoutes } from '../routes/finish.ts'
 import { healthRoutes } from '../routes/health.ts'
 import { jobRoutes, outcomeRoutes } from '../routes/jobs.ts'
 import { leaseRoutes } from '../routes/leases.ts'
-import { queueRoutes, quotaRoutes, reservationRoutes } from '../routes/limits.ts'
+import { quotaRoutes, reservationRoutes } from '../routes/limits.ts'
 import { logRoutes } from '../routes/logs.ts'
 import { occurrenceRoutes } from '../routes/occurrences.ts'
+import { queueRoutes } from '../routes/queues.ts'
 import { keyRoutes, submitRoutes } from '../routes/submit.ts'
 import { alertRoutes, backupRoutes, settingRoutes } from '../routes/system.ts'
 import { deliveryRoutes, hookRoutes, triggerRoutes } from '../routes/triggers.ts'
@@ -50,7 +51,7 @@ import {
   refuseOtherMethods,
   toIchidoError,
 } from './errors.ts'
-import { requestId } from './headers.ts'
+import { answerHeaders, requestId } from './headers.ts'
 import { installDescription } from './openapi.ts'
 
 declare module 'fastify' {
@@ -149,7 +150,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   limitStalls(app)
   installValidation(app)
   app.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id).header('x-content-type-options', 'nosniff')
+    reply.headers(answerHeaders(request.id))
     done()
   })
   app.addHook('onSend', (_request, reply, _payload, done) => {

@@ -2,7 +2,8 @@ import { isUtf8 } from 'node:buffer'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import type { FastifyInstance, FastifyRequest, RequestPayload } from 'fastify'
-import { parseStrictJson } from '../../core/json/strict-json.ts'
+import { errorOf } from '../../core/json/problem.ts'
+import { parseRequestJson } from '../../core/json/request-json.ts'
 import type { ClientAddresses } from '../auth/client-address.ts'
 import { disconnected } from '../server/streams.ts'
 import { BATCH_BODY_BYTES_MAX, BodyBudget, JsonGauge, type JsonLimits } from './body-limits.ts'
@@ -130,8 +131,8 @@ class ParseQueue {
 
 export function parseBody(body: Buffer, takesAnyText = false): unknown {
   if (!takesAnyText && !isUtf8(body)) throw new IchidoError('INVALID_PAYLOAD', 'The body is not valid UTF-8')
-  const parsed = parseStrictJson(body.toString('utf8'), takesAnyText ? 'kept' : 'refused')
-  if (!parsed.ok) throw new IchidoError('INVALID_PAYLOAD', parsed.problem.message, { field: parsed.problem.field })
+  const parsed = parseRequestJson(body.toString('utf8'), takesAnyText ? 'kept' : 'refused')
+  if (!parsed.ok) throw errorOf(parsed.problem)
   if (parsed.value === null) throw new IchidoError('INVALID_PAYLOAD', 'The body must be a JSON object')
   return parsed.value
 }

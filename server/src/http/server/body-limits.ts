@@ -1,6 +1,8 @@
 import { Transform, type TransformCallback } from 'node:stream'
 import { IchidoError, JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
+import { errorOf } from '../../core/json/problem.ts'
+import { BODY_TOO_DEEP } from '../../core/json/request-json.ts'
 import { setBounded } from '../../services/limits/maximum.ts'
 
 const QUOTE = 0x22
@@ -129,7 +131,7 @@ export class JsonGauge extends Transform {
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     this.#count(chunk)
     const { membersMax, elementsMax } = this.#limits
-    if (this.#depth > JSON_MAX_DEPTH) done(tooDeep())
+    if (this.#depth > JSON_MAX_DEPTH) done(errorOf(BODY_TOO_DEEP))
     else if (this.#members > membersMax) done(tooMuch(membersMax, 'names, arrays and objects'))
     else if (this.#elements > elementsMax) done(tooMuch(elementsMax, 'elements'))
     else done(null, chunk)
@@ -157,10 +159,6 @@ export class JsonGauge extends Transform {
     this.#inString = inString
     this.#escaped = escaped
   }
-}
-
-function tooDeep(): IchidoError {
-  return new IchidoError('INVALID_PAYLOAD', `The body is nested more than ${JSON_MAX_DEPTH} levels deep`)
 }
 
 function tooMuch(max: number, what: string): IchidoError {

@@ -2,7 +2,7 @@ import { ERRORS, type ErrorBody, type ErrorCode, IchidoError } from '@ichido/sdk
 import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { FastifyRouteSchemaDef, FastifySchemaCompiler } from 'fastify/types/schema.js'
 import { z } from 'zod'
-import { describeProblem } from '../../core/json/problem.ts'
+import { describeProblem, errorOf } from '../../core/json/problem.ts'
 import { clip } from '../../core/json/text.ts'
 import { BadValue, StoreFull, StoreUnavailable } from '../../core/node/store-errors.ts'
 import { BODY_BYTES_MAX } from './body-limits.ts'
@@ -146,8 +146,7 @@ const compileValidator: FastifySchemaCompiler<unknown> = ({ schema, httpPart }: 
 }
 
 function refusal(error: z.ZodError, httpPart: string | undefined): IchidoError {
-  const { field, message } = describeProblem(error, httpPart === 'querystring' ? 'query parameter' : 'field')
-  return new IchidoError('INVALID_PAYLOAD', message, { field })
+  return errorOf(describeProblem(error, httpPart === 'querystring' ? 'query parameter' : 'field'))
 }
 
 /** A path parameter of the wrong form cannot name anything, so it is not found. */

@@ -48,6 +48,11 @@ export function attachment(name: string): string {
   return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`
 }
 
+/** The headers of every answer. */
+export function answerHeaders(requestId: string): Record<string, string> {
+  return { 'x-request-id': requestId, 'x-content-type-options': 'nosniff' }
+}
+
 /** The caller's id if it is safe to log and echo, else a new one. */
 export function requestId({ headers }: Pick<IncomingMessage, 'headers'>, world: Pick<World, 'uuid'>): string {
   const given = headers['x-request-id']

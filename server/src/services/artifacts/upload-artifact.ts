@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto'
-import { type ArtifactShape, IchidoError } from '@ichido/sdk/protocol'
+import { type ArtifactShape, DEFAULT_UPLOAD_TTL_SECONDS, IchidoError } from '@ichido/sdk/protocol'
 import { type Blobs, type Receiving, TooManyParts, UploadGone } from '../../blobs/port.ts'
 import { type BytesRefusal, bytesLeft, refuseBytes } from '../../core/limits/quota.ts'
 import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
-import { DEFAULT_UPLOAD_TTL_SECONDS, OUTPUTS_PER_RUN_MAX } from '../../core/run/artifact.ts'
+import { OUTPUTS_PER_RUN_MAX } from '../../core/run/artifact.ts'
 import {
   type Artifact,
   type CompleteOutcome,

@@ -1,7 +1,7 @@
 import { type EventOfAllShape, type EventShape, IchidoError, type JobStateShape } from '@ichido/sdk/protocol'
 import { isUuid } from '../../contract/common.ts'
 import type { ForeignEvent, IngestedEvent } from '../../core/events/event.ts'
-import { findJsonProblem } from '../../core/json/strict-json.ts'
+import { findJsonProblem } from '../../core/json/request-json.ts'
 import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { BadValue } from '../../core/node/store-errors.ts'
 import { isFinal } from '../../core/run/run-state.ts'

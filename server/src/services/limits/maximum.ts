@@ -1,5 +1,5 @@
-import { IchidoError } from '@ichido/sdk/protocol'
-import type { Problem } from '../../core/json/problem.ts'
+import { DEFAULT_PRIORITY, IchidoError } from '@ichido/sdk/protocol'
+import { invalid, type Problem } from '../../core/json/problem.ts'
 import { type Caller, can } from '../../core/limits/roles.ts'
 import type { SettingName } from '../../core/limits/settings.ts'
 import { withinOperations } from '../../store/limits/operations.ts'
@@ -68,13 +68,13 @@ export async function beginOperation<T>(deps: Deps, id: string, { userId }: Call
 export function priorityProblem(
   { settings }: Pick<Deps, 'settings'>,
   caller: Pick<Caller, 'userId' | 'role'>,
-  priority = 0,
-): Problem | null {
+  priority = DEFAULT_PRIORITY,
+): Problem<'INVALID_PAYLOAD'> | null {
   const setting = can(caller, 'operate') ? 'operator_priority_max' : 'submitter_priority_max'
   const max = settings.get(setting)
   if (priority <= max) return null
   const message = `priority must be at most ${max} for the role ${caller.role}; lower it, or have an admin raise the setting ${setting}`
-  return { field: 'priority', message }
+  return invalid('priority', message)
 }
 
 /** The part of a job or definition that names something. */

@@ -1,10 +1,17 @@
-import { type DefinitionShape, IchidoError, type Page, type TickShape } from '@ichido/sdk/protocol'
+import {
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
+  type DefinitionShape,
+  IchidoError,
+  type Page,
+  type TickShape,
+} from '@ichido/sdk/protocol'
 import { type DefinitionInput, toContentShape, toSchedule } from '../../contract/definitions.ts'
 import { toTriggerRule } from '../../contract/triggers.ts'
 import { defaultSeqScope } from '../../core/events/event.ts'
-import type { Problem } from '../../core/json/problem.ts'
+import { errorOf } from '../../core/json/problem.ts'
 import type { Caller } from '../../core/limits/roles.ts'
-import { DEFAULT_QUEUE, type JobPolicy } from '../../core/run/job.ts'
+import type { JobPolicy } from '../../core/run/job.ts'
 import type { Definition, DefinitionContent } from '../../core/schedule/definition.ts'
 import { nextTicks, offsetAt, type Schedule, scheduleProblem } from '../../core/schedule/schedule.ts'
 import { templateProblem } from '../../core/schedule/trigger.ts'
@@ -69,7 +76,7 @@ export function createDefinitionService(deps: Deps, names: UserNames): Definitio
       const made = { id: world.uuid(), name, userId: caller.userId, content: contentOf(deps, caller, input) }
       await claimNames(caller.userId, made.content)
       const outcome = await deps.store.write(store.createDefinition(made, by(caller)))
-      if (outcome.kind === 'problem') throw refusal(outcome.problem)
+      if (outcome.kind === 'problem') throw errorOf(outcome.problem)
       if (outcome.kind === 'created') return render(outcome.definition)
       throw new IchidoError('DEFINITION_EXISTS', taken(name), { field: 'name' })
     },
@@ -85,7 +92,7 @@ export function createDefinitionService(deps: Deps, names: UserNames): Definitio
       const { user_id: owner } = shown(name, await deps.store.read(store.findDefinition(name)))
       await claimNames(owner, content)
       const outcome = await deps.store.write(store.updateDefinition(name, version, content, by(caller)))
-      if (outcome.kind === 'problem') throw refusal(outcome.problem)
+      if (outcome.kind === 'problem') throw errorOf(outcome.problem)
       if (outcome.kind === 'missing') throw notFound('definition', name)
       if (outcome.kind === 'updated') return render(outcome.definition)
       throw new IchidoError('VERSION_CONFLICT', `The definition ${name} has version ${outcome.version} now`, {
@@ -116,14 +123,10 @@ export function createDefinitionService(deps: Deps, names: UserNames): Definitio
     async preview(schedule, limit) {
       const nowMs = await deps.store.read(readClock())
       const problem = scheduleProblem(schedule, nowMs)
-      if (problem !== null) throw refusal(problem)
+      if (problem !== null) throw errorOf(problem)
       return renderTicks(schedule, nowMs, limit)
     },
   }
-}
-
-function refusal({ field, message }: Problem): IchidoError {
-  return new IchidoError('INVALID_PAYLOAD', message, { field })
 }
 
 function contentOf(deps: Deps, caller: Caller, input: DefinitionInput): DefinitionContent {
@@ -131,13 +134,13 @@ function contentOf(deps: Deps, caller: Caller, input: DefinitionInput): Definiti
   const on = input.on == null ? null : toTriggerRule(input.on)
   const problem =
     priorityProblem(deps, caller, input.priority) ?? templateProblem(input.payload, on, input.schedule != null)
-  if (problem !== null) throw refusal(problem)
+  if (problem !== null) throw errorOf(problem)
   return {
     kind: input.kind,
     queue: input.queue ?? null,
     payload: payloadText(deps, input.payload),
     policy: policyOf(input),
-    priority: input.priority ?? 0,
+    priority: input.priority ?? DEFAULT_PRIORITY,
     labels: input.labels ?? null,
     domain: input.domain ?? null,
     stages,

@@ -1,7 +1,6 @@
-import { type BackfillShape, IchidoError, type OccurrenceShape, type Page } from '@ichido/sdk/protocol'
+import { type BackfillShape, DEFAULT_QUEUE, IchidoError, type OccurrenceShape, type Page } from '@ichido/sdk/protocol'
 import { BACKFILL_TICKS_MAX } from '../../contract/definitions.ts'
 import type { Caller } from '../../core/limits/roles.ts'
-import { DEFAULT_QUEUE } from '../../core/run/job.ts'
 import type { Definition } from '../../core/schedule/definition.ts'
 import { ticksBetween } from '../../core/schedule/schedule.ts'
 import { GRACE_MS, lastTicks } from '../../core/schedule/ticks.ts'

@@ -1,4 +1,10 @@
-import { IchidoError, type NewReservationShape, type Page, type ReservationShape } from '@ichido/sdk/protocol'
+import {
+  DEFAULT_RESERVATION_TTL_SECONDS,
+  IchidoError,
+  type NewReservationShape,
+  type Page,
+  type ReservationShape,
+} from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import { type Caller, mayRead } from '../../core/limits/roles.ts'
 import { StoreUnavailable } from '../../core/node/store-errors.ts'
@@ -9,7 +15,6 @@ import { iso, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import { within } from '../wait.ts'
 
-const DEFAULT_RESERVATION_TTL_SECONDS = 300
 /** As long as the store retries a command. */
 const TURN_WAIT_MAX_MS = 15_000
 

@@ -1,10 +1,16 @@
-import { IchidoError, type SubmitResponse } from '@ichido/sdk/protocol'
+import {
+  DEFAULT_KEY_TTL_HOURS,
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
+  DEFAULT_UPLOAD_TTL_SECONDS,
+  IchidoError,
+  type SubmitResponse,
+} from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
 import { requestHash } from '../../core/keys/key.ts'
 import { toMicros } from '../../core/limits/quota.ts'
 import type { Caller } from '../../core/limits/roles.ts'
-import { DEFAULT_UPLOAD_TTL_SECONDS } from '../../core/run/artifact.ts'
-import { DEFAULT_KEY_TTL_HOURS, DEFAULT_QUEUE, fromBackoffShape, type JobPolicy } from '../../core/run/job.ts'
+import { fromBackoffShape, type JobPolicy } from '../../core/run/job.ts'
 import { type Command, rehearse } from '../../store/port.ts'
 import {
   type Accepted,
@@ -170,7 +176,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     queue,
     payload,
     policy: { ...options.policy, ...policyOf(input) },
-    priority: input.priority ?? 0,
+    priority: input.priority ?? DEFAULT_PRIORITY,
     labels: input.labels ?? null,
     estimatedCostMicros: toMicros(input.estimated_cost ?? 0),
     traceparent: input.traceparent ?? null,
@@ -180,7 +186,7 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     key: keyOf(input, options),
     reservationId: input.reservation_id ?? null,
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
-    ...(problem === null ? {} : { refusal: { code: 'INVALID_PAYLOAD', ...problem } }),
+    ...(problem === null ? {} : { refusal: problem }),
     ...(options.definitionId === undefined ? {} : { definition: { id: options.definitionId, scheduledForMs: null } }),
     ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
   }

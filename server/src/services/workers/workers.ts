@@ -1,4 +1,5 @@
 import {
+  DEFAULT_ENROLL_TTL_SECONDS,
   type DetachedShape,
   type EnrollTokenShape,
   IchidoError,
@@ -69,7 +70,6 @@ export const WORKER_TOKEN_PREFIX = 'ichido_worker_'
 const ENROLL_TOKEN_PREFIX = 'ichido_enroll_'
 const SECRET_BYTES = 32
 
-const DEFAULT_ENROLL_TTL_SECONDS = 3600
 /** The seed's 7 days. */
 export const WORKER_TOKEN_TTL_MS = 7 * 24 * 3600 * 1000
 /** How long a renewed token still works, because requests on their way still have it. */

@@ -1,4 +1,4 @@
-import { DEFAULT_QUEUE } from '../../core/run/job.ts'
+import { DEFAULT_QUEUE } from '@ichido/sdk/protocol'
 import type { Definition } from '../../core/schedule/definition.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'

@@ -1,4 +1,4 @@
-import { DEFAULT_CONTINUATION_SECONDS } from '../../core/run/job.ts'
+import { DEFAULT_CONTINUATION_SECONDS } from '@ichido/sdk/protocol'
 import { type By, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { recordMoves } from '../runs/lifecycle.ts'

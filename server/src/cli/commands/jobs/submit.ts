@@ -2,7 +2,15 @@ import { createHash } from 'node:crypto'
 import { createReadStream, openAsBlob } from 'node:fs'
 import { basename } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
-import type { AwaitedArtifactShape, SubmitRequest } from '@ichido/sdk/protocol'
+import {
+  type AwaitedArtifactShape,
+  DEFAULT_KEY_TTL_HOURS,
+  DEFAULT_MAX_ATTEMPTS,
+  DEFAULT_OUTBOX_KEY_TTL_HOURS,
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
+  type SubmitRequest,
+} from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
 import { submitRequest } from '../../../contract/submit.ts'
 import { type Connection, connect, Unreachable } from '../../connection/connect.ts'
@@ -54,16 +62,20 @@ export function addSubmit(program: Command): void {
   withBackoff(program.command('submit <kind>'))
     .description('submit a job; with a key, a repeated submission gets the same job')
     .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
-    .option('-q, --queue <name>', 'where workers look for it (default: "default")')
+    .option('-q, --queue <name>', `where workers look for it (default: "${DEFAULT_QUEUE}")`)
     .option('-k, --key <key>', 'idempotency key', key)
-    .option('--key-ttl-hours <hours>', 'how long the key is kept (default: 24; with --offline: 720)', number)
+    .option(
+      '--key-ttl-hours <hours>',
+      `how long the key is kept (default: ${DEFAULT_KEY_TTL_HOURS}; with --offline: ${DEFAULT_OUTBOX_KEY_TTL_HOURS})`,
+      number,
+    )
     .option('-l, --label <name=value>', 'repeat the option for several', label)
     .option('--delay <time>', 'start no earlier than this long after arrival, such as 10m', seconds)
     .addOption(
       new Option('--run-at <instant>', 'start no earlier than this instant').argParser(instantOf).conflicts('delay'),
     )
-    .option('--priority <n>', 'the highest goes first (default: 0)', wholeNumber)
-    .option('--max-attempts <n>', 'how many runs may start and fail (default: 4)', wholeNumber)
+    .option('--priority <n>', `the highest goes first (default: ${DEFAULT_PRIORITY})`, wholeNumber)
+    .option('--max-attempts <n>', `how many runs may start and fail (default: ${DEFAULT_MAX_ATTEMPTS})`, wholeNumber)
     .option('--timeout-seconds <n>', 'the time limit of one run', number)
     .option('--estimated-cost <n>', 'charged against the cost limit', number)
     .addOption(

@@ -1,6 +1,12 @@
 import { createHash } from 'node:crypto'
 import { resolve } from 'node:path'
-import type { EnrollTokenShape, Page, RevokedShape, WorkerShape } from '@ichido/sdk/protocol'
+import {
+  DEFAULT_ENROLL_TTL_SECONDS,
+  type EnrollTokenShape,
+  type Page,
+  type RevokedShape,
+  type WorkerShape,
+} from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, processEnv, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
@@ -26,7 +32,11 @@ export function addWorkers(program: Command): void {
     .description('print the line that makes another machine a worker')
     .requiredOption('--queue <queue>', 'a queue that it may work on; repeat the option for several', several)
     .option('--exec <command>', 'the program that it runs for each job')
-    .option('--ttl <time>', 'how long the line can register a machine, once (default: 1h)', seconds)
+    .option(
+      '--ttl <time>',
+      `how long the line can register a machine, once (default: ${DEFAULT_ENROLL_TTL_SECONDS / 3600}h)`,
+      seconds,
+    )
     .option('--worker <worker-id>', 'the id of a worker that registers again and keeps its identity')
     .option('--json', 'print JSON')
     .action(enroll)

@@ -1,4 +1,14 @@
-import type { DefinitionRequest, DefinitionShape, Scalar, ScheduleRequest, StageShape } from '@ichido/sdk/protocol'
+import {
+  DEFAULT_CATCH_UP_WINDOW_SECONDS,
+  DEFAULT_MAX_ATTEMPTS,
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
+  type DefinitionRequest,
+  type DefinitionShape,
+  type Scalar,
+  type ScheduleRequest,
+  type StageShape,
+} from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { type BackoffFlags, backoffOf, withBackoff } from '../../flags.ts'
 import { instantOf, label, number, payload, seconds, wholeNumber } from '../../values.ts'
@@ -61,10 +71,10 @@ export function withContent(command: Command): Command {
     )
     .option('--kind <kind>', 'the kind of its jobs')
     .option('-p, --payload <json>', 'JSON, @file, or - for standard input', payload)
-    .option('-q, --queue <name>', 'where workers look for them (default: "default")')
-    .option('--priority <n>', 'the highest goes first (default: 0)', wholeNumber)
+    .option('-q, --queue <name>', `where workers look for them (default: "${DEFAULT_QUEUE}")`)
+    .option('--priority <n>', `the highest goes first (default: ${DEFAULT_PRIORITY})`, wholeNumber)
     .option('-l, --label <name=value>', 'repeat the option for several', label)
-    .option('--max-attempts <n>', 'how many runs may start and fail (default: 4)', wholeNumber)
+    .option('--max-attempts <n>', `how many runs may start and fail (default: ${DEFAULT_MAX_ATTEMPTS})`, wholeNumber)
     .option('--timeout-seconds <n>', 'the time limit of one run', number)
     .option('--lease-ttl-seconds <n>', "how long a worker's lease lasts without a heartbeat", wholeNumber)
     .option('--continuation-seconds <n>', 'how long a job waits for a silent worker after its lease', wholeNumber)
@@ -99,7 +109,11 @@ export function withSchedule(command: Command): Command {
     .addOption(
       new Option('--catch-up <what>', 'which missed ticks to make (default: last)').choices(['skip', 'last', 'all']),
     )
-    .option('--catch-up-window <time>', 'ticks that were missed longer ago are not made (default: 1d)', seconds)
+    .option(
+      '--catch-up-window <time>',
+      `ticks that were missed longer ago are not made (default: ${DEFAULT_CATCH_UP_WINDOW_SECONDS / 86_400}d)`,
+      seconds,
+    )
     .addOption(
       new Option(
         '--overlap <what>',

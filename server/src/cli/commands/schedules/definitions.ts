@@ -1,11 +1,13 @@
-import type {
-  DefinitionShape,
-  OccurrenceShape,
-  Page,
-  ScheduleShape,
-  SubmitResponse,
-  TickShape,
-  TriggerRuleShape,
+import {
+  DEFAULT_QUEUE,
+  DEFAULT_TICKS_LIMIT,
+  type DefinitionShape,
+  type OccurrenceShape,
+  type Page,
+  type ScheduleShape,
+  type SubmitResponse,
+  type TickShape,
+  type TriggerRuleShape,
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
@@ -88,7 +90,7 @@ function addTicks(definitions: Command): void {
     definitions
       .command('ticks <name>')
       .description('show the next ticks')
-      .option('--limit <n>', 'this many (default: 10)', wholeNumber),
+      .option('--limit <n>', `this many (default: ${DEFAULT_TICKS_LIMIT})`, wholeNumber),
   ).action(ticks)
   paged(
     definitions
@@ -100,7 +102,7 @@ function addTicks(definitions: Command): void {
   shown(
     withSchedule(
       definitions.command('preview <cron>').description('show the next ticks of a rule that is not stored'),
-    ).option('--limit <n>', 'this many (default: 10)', wholeNumber),
+    ).option('--limit <n>', `this many (default: ${DEFAULT_TICKS_LIMIT})`, wholeNumber),
   ).action(async (cron: string, { limit, json, ...flags }: ScheduleFlags & ListFlags) => {
     const body = { schedule: scheduleOf({ ...flags, cron }), limit }
     printTicks(await connect().ask<{ data: TickShape[] }>('POST', '/v1/definitions/preview', body), json)
@@ -118,7 +120,7 @@ async function list({ json, ...place }: ListFlags): Promise<void> {
   printPage(page, json, 'No definitions.', {
     NAME: (definition) => definition.name,
     KIND: (definition) => definition.kind,
-    QUEUE: (definition) => definition.queue ?? 'default',
+    QUEUE: (definition) => definition.queue ?? DEFAULT_QUEUE,
     'NEXT TICK': (definition) => (definition.paused ? 'paused' : instant(definition.next_tick_at)),
     'LAST TICK': (definition) => instant(definition.last_tick_at),
     SCHEDULE: ({ schedule }) => (schedule === null ? '-' : `${schedule.cron} ${schedule.time_zone}`),
@@ -200,7 +202,7 @@ function print(definition: DefinitionShape, json: boolean | undefined): void {
   printFacts(definition, json, [
     ['definition', definition.name],
     ['kind', definition.kind],
-    ['queue', definition.queue ?? 'default'],
+    ['queue', definition.queue ?? DEFAULT_QUEUE],
     ['user', definition.user_id],
     ['version', String(definition.version)],
     ['schedule', schedule === null ? 'none' : scheduleText(schedule)],

@@ -1,6 +1,6 @@
-import { ERRORS, IchidoError, type JobShape, type JobState } from '@ichido/sdk/protocol'
+import { DEFAULT_LIST_LIMIT, ERRORS, IchidoError, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { LIST_LIMIT_DEFAULT, listQuery, yesOrNo } from '../../../contract/common.ts'
+import { listQuery, yesOrNo } from '../../../contract/common.ts'
 import { submitRequest } from '../../../contract/submit.ts'
 import { EVERY_JOB, type JobFilter } from '../../../services/jobs/jobs.ts'
 import { answersWith } from '../../server/openapi.ts'
@@ -126,7 +126,7 @@ export const listCloudQuery = z.object({
     .int()
     .min(1)
     .max(LIMIT_MAX)
-    .default(LIST_LIMIT_DEFAULT)
+    .default(DEFAULT_LIST_LIMIT)
     .meta({ description: 'Entries per answer' }),
   cursor: listQuery.cursor,
 })

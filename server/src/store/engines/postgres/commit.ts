@@ -11,23 +11,22 @@ export class CommitDoubted extends Error {
 
 const NO_WARNING = '00000'
 
-/** Runs a statement that commits, and rejects if PostgreSQL answers it with a warning. */
-export type Committing = <T>(commit: () => Promise<T>) => Promise<T>
-
 /**
- * Listens to the warnings of one connection. A canceled wait has no SQLSTATE of its own, and both its text and its severity
- * are translated. So every warning during a commit counts. A harmless one costs another try.
+ * Runs a statement that commits, and rejects if PostgreSQL answers it with a warning. A canceled wait has no SQLSTATE of its own,
+ * and both its text and its severity are translated. So every warning during a commit counts. A harmless one costs another try.
  */
-export function watchCommits(client: pg.ClientBase): Committing {
-  let warning: string | null = null
-  client.on('notice', ({ code, message }) => {
-    if (code !== NO_WARNING) warning = message ?? String(code)
-  })
-  return async (commit) => {
-    warning = null
+export async function committing<T>(client: pg.ClientBase, commit: () => Promise<T>): Promise<T> {
+  const warnings: string[] = []
+  const hear = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
+    if (code !== NO_WARNING) warnings.push(message ?? String(code))
+  }
+  client.on('notice', hear)
+  try {
     const answer = await commit()
-    if (warning !== null) throw new CommitDoubted(`PostgreSQL committed with a warning: ${warning}`)
+    if (warnings.length > 0) throw new CommitDoubted(`PostgreSQL committed with a warning: ${warnings.at(-1)}`)
     return answer
+  } finally {
+    client.off('notice', hear)
   }
 }
 
@@ -39,8 +38,8 @@ const WRITE_SOMETHING = `SELECT pg_logical_emit_message(true, 'ichido', '')
   WHERE pg_current_xact_id_if_assigned() IS NULL AND current_setting('synchronous_standby_names') <> ''`
 
 /** `again`: a statement of its own writes the record, so that a warning about it does not count as one about the COMMIT. */
-export async function commitTransaction(client: pg.ClientBase, committing: Committing, again: boolean): Promise<void> {
+export async function commitTransaction(client: pg.ClientBase, again: boolean): Promise<void> {
   const run = (text: string) => client.query<never>({ text, ...WITHIN } as pg.QueryConfig)
   if (again) await run(WRITE_SOMETHING)
-  await committing(() => run(again ? 'COMMIT' : `${WRITE_SOMETHING}; COMMIT`))
+  await committing(client, () => run(again ? 'COMMIT' : `${WRITE_SOMETHING}; COMMIT`))
 }

@@ -3,7 +3,8 @@ import { BadValue, LockTimeout, StoreUnavailable } from '../../../core/node/stor
 import { type Command, type Store, type StoreHealth, StoreRefused } from '../../port.ts'
 import type { Row, Statement, Step, Work } from '../../statement.ts'
 import { textArraysOf, toArrays } from './arrays.ts'
-import { CommitDoubted, type Committing, commitTransaction, watchCommits } from './commit.ts'
+import { CommitDoubted, commitTransaction, committing } from './commit.ts'
+import { ErrorListeners } from './error-listeners.ts'
 import { isBadValue, isConnectionLoss, isContention, isDiskFull, isReadOnly, isTakenKey, sqlState } from './errors.ts'
 import { migrate, postgresText, schemaVersion } from './migrate.ts'
 import { requireRoom, storeFull } from './room.ts'
@@ -65,7 +66,6 @@ export interface PostgresStore extends Store {
 interface Entered {
   client: pg.PoolClient
   pooled: boolean
-  committing: Committing
 }
 
 function* onlyStep(step: Step): Work<Row[]> {
@@ -90,17 +90,19 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     return pool
   }
   const pools = openPools(writers)
-  // A server that is killed right after "ready" may say so in the same packet, before the code that awaits the connection runs:
-  // this error needs a listener, too.
-  const hear = (client: pg.PoolClient) => void client.on('error', () => {})
   const ours = [...(options.pool === undefined ? [readers] : []), ...Object.values(pools)]
   // An idle connection that breaks is replaced when it is needed. Without a listener, the event would end the process.
   for (const pool of ours) pool.on('error', () => {})
-  for (const pool of [readers, ...Object.values(pools)]) pool.on('connect', hear)
+  // A server that is killed right after "ready" may say so in the same packet, before the code that awaits the connection runs:
+  // this error needs a listener, too.
+  const listeners = new ErrorListeners()
+  for (const pool of [readers, ...Object.values(pools)])
+    pool.on('connect', listeners.add).on('remove', listeners.forget)
 
   async function letGo(): Promise<void> {
-    readers.off('connect', hear)
     await Promise.all(ours.map((pool) => pool.end()))
+    readers.off('connect', listeners.add).off('remove', listeners.forget)
+    listeners.stop()
   }
 
   /** Errors from before a command was sent. */
@@ -120,8 +122,8 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   async function enter(pool: pg.Pool): Promise<Entered> {
     const client = await pool.connect()
     const before = entered.get(client)
+    listeners.use(client)
     if (before?.suspicions === suspicions) return before
-    if (before === undefined) hear(client)
     try {
       const asked = suspicions
       const { pooled, durability } = await inspect(client)
@@ -129,13 +131,18 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       if (ours.includes(pool) && !pooled) {
         await client.query({ text: pool === readers ? READING_SESSION : SESSION, ...WITHIN })
       }
-      const entry = { client, pooled, committing: before?.committing ?? watchCommits(client), suspicions: asked }
+      const entry = { client, pooled, suspicions: asked }
       entered.set(client, entry)
       return entry
     } catch (error) {
-      client.release(true)
+      release(client, true)
       throw error
     }
+  }
+
+  function release(client: pg.PoolClient, isBroken: boolean): void {
+    listeners.giveBack(client)
+    client.release(isBroken)
   }
 
   const known = new Map<Statement, { text: string; texts: ReadonlySet<number> }>()
@@ -171,11 +178,11 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
   const transaction = <T>(command: Command<T>, again: boolean): Promise<T> =>
     withClient(pools[command.lane ?? 'others'], (entry) => inTransaction(entry, command.work(again), again))
 
-  async function inTransaction<T>({ client, pooled, committing }: Entered, work: Work<T>, again: boolean): Promise<T> {
+  async function inTransaction<T>({ client, pooled }: Entered, work: Work<T>, again: boolean): Promise<T> {
     try {
       await client.query({ text: pooled ? BEGIN_POOLED : BEGIN, ...WITHIN })
       const answer = await drive(client, work, !pooled)
-      await commitTransaction(client, committing, again)
+      await commitTransaction(client, again)
       return answer
     } catch (error) {
       const over = isConnectionLoss(error) || error instanceof CommitDoubted
@@ -189,7 +196,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     withClient(pools[command.lane ?? 'others'], (entry) =>
       entry.pooled
         ? inTransaction(entry, onlyStep(step), false)
-        : entry.committing(() => perform(entry.client, step, true)),
+        : committing(entry.client, () => perform(entry.client, step, true)),
     )
 
   async function write<T>(command: Command<T>): Promise<T> {
@@ -252,10 +259,10 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     const { client } = entry
     try {
       const answer = await use(entry)
-      client.release()
+      release(client, false)
       return answer
     } catch (error) {
-      client.release(isConnectionLoss(error))
+      release(client, isConnectionLoss(error))
       throw error
     }
   }

@@ -1,10 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { findJsonProblem, parseStrictJson } from './strict-json.ts'
+import { findJsonProblem, parseRequestJson } from './request-json.ts'
 import { fieldName } from './text.ts'
 
 const problemOf = (text: string) => {
-  const parse = parseStrictJson(text)
+  const parse = parseRequestJson(text)
   return parse.ok ? null : parse.problem.message
 }
 
@@ -23,7 +23,8 @@ describe('two members of one name', () => {
     ['{"\\u00e9":1,"é":2}', 'é'],
     ['{"constructor":1,"constructor":2}', 'constructor'],
   ])('%s is refused', (text, field) => {
-    expect(parseStrictJson(text)).toEqual({ ok: false, problem: { field, message: `${field} occurs twice` } })
+    const problem = { code: 'INVALID_PAYLOAD', field, message: `${field} occurs twice` }
+    expect(parseRequestJson(text)).toEqual({ ok: false, problem })
   })
 
   test.each([
@@ -34,7 +35,7 @@ describe('two members of one name', () => {
     '{"a":"\\"a\\":1,"}',
     '{"constructor":1,"toString":2,"hasOwnProperty":3}',
   ])('%s has none', (text) => {
-    expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
+    expect(parseRequestJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
   })
 
   test('any object with a repeated member is refused', () => {
@@ -63,7 +64,7 @@ describe('numbers', () => {
     ['123456789.123456789123456789', 123_456_789.123_456_79],
     ['0.00000000000000000000001', 1e-23],
   ])('%s is taken as %d', (text, value) => {
-    expect(parseStrictJson(text)).toEqual({ ok: true, value })
+    expect(parseRequestJson(text)).toEqual({ ok: true, value })
   })
 
   test.each([
@@ -92,8 +93,8 @@ test.each([
 })
 
 test('text for a reader that replaces characters is accepted, and nothing else', () => {
-  expect(parseStrictJson('{"a":"x\\u0000\\ud800"}', 'kept')).toEqual({ ok: true, value: { a: 'x\u0000\ud800' } })
-  expect(parseStrictJson('{"a":1,"a":"\\u0000"}', 'kept')).toMatchObject({ ok: false })
+  expect(parseRequestJson('{"a":"x\\u0000\\ud800"}', 'kept')).toEqual({ ok: true, value: { a: 'x\u0000\ud800' } })
+  expect(parseRequestJson('{"a":1,"a":"\\u0000"}', 'kept')).toMatchObject({ ok: false })
 })
 
 describe('text that cannot be stored', () => {
@@ -110,7 +111,7 @@ describe('text that cannot be stored', () => {
   })
 
   test.each(['"😀"', '"\\ud83d\\ude00"', '"\ud83d\\ude00"', '"\\\\ud800"'])('%j is whole', (text) => {
-    expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
+    expect(parseRequestJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
   })
 
   test.each(['"\\u0000"', '"a\\u0000b"', '{"\\u0000":1}', '"\u0000"'])('NUL in %j', (text) => {
@@ -125,21 +126,21 @@ describe('text that cannot be stored', () => {
   )
 
   test('"__proto__" as a value is only text', () => {
-    expect(parseStrictJson('["__proto__"]')).toEqual({ ok: true, value: ['__proto__'] })
+    expect(parseRequestJson('["__proto__"]')).toEqual({ ok: true, value: ['__proto__'] })
   })
 })
 
 describe('depth', () => {
   test('64 levels are taken, 65 are not', () => {
-    expect(parseStrictJson(nested(64)).ok).toBe(true)
-    expect(parseStrictJson(nested(64, '{"a":', '}').replace('{"a":}', '{}')).ok).toBe(true)
+    expect(parseRequestJson(nested(64)).ok).toBe(true)
+    expect(parseRequestJson(nested(64, '{"a":', '}').replace('{"a":}', '{}')).ok).toBe(true)
     expect(problemOf(nested(65))).toBe(`${Array(64).fill(0).join('.')} is nested more than 64 levels deep`)
     expect(problemOf(nested(65, '{"a":', '}').replace('{"a":}', '{}'))).toMatch(/more than 64 levels/)
   })
 
   test('brackets in strings and closed brackets do not count', () => {
-    expect(parseStrictJson(JSON.stringify(nested(1_000))).ok).toBe(true)
-    expect(parseStrictJson(`[${Array(1_000).fill('[[]]').join()}]`).ok).toBe(true)
+    expect(parseRequestJson(JSON.stringify(nested(1_000))).ok).toBe(true)
+    expect(parseRequestJson(`[${Array(1_000).fill('[[]]').join()}]`).ok).toBe(true)
   })
 
   test('a million levels cost no stack and next to no time', () => {
@@ -160,7 +161,7 @@ describe('the field that is wrong', () => {
     ['{"a\\"b":["\\\\","\\u0000"]}', 'a"b.1', /^a"b.1 has a NUL/],
   ])('of %s is %s', (text, field, message) => {
     const words = typeof message === 'string' ? message : expect.stringMatching(message)
-    expect(parseStrictJson(text)).toEqual({ ok: false, problem: { field, message: words } })
+    expect(parseRequestJson(text)).toEqual({ ok: false, problem: { code: 'INVALID_PAYLOAD', field, message: words } })
   })
 
   test('is below the field that holds the text, if that is known', () => {
@@ -273,7 +274,7 @@ describe('text that is not JSON', () => {
     fc.assert(
       fc.property(fc.array(pieces, { maxLength: 30 }), (parts) => {
         const text = parts.join('')
-        if (parseStrictJson(text).ok) expect(() => JSON.parse(text)).not.toThrow()
+        if (parseRequestJson(text).ok) expect(() => JSON.parse(text)).not.toThrow()
       }),
       { numRuns: 3_000 },
     )
@@ -286,7 +287,7 @@ describe('any JSON value', () => {
       fc.property(fc.jsonValue({ maxDepth: 8 }), (value) => {
         fc.pre(!isRefused(value))
         const text = JSON.stringify(value)
-        expect(parseStrictJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
+        expect(parseRequestJson(text)).toEqual({ ok: true, value: JSON.parse(text) })
       }),
       { numRuns: 1_000 },
     )
@@ -302,7 +303,7 @@ describe('any JSON value', () => {
       fc.property(fc.string({ unit: 'binary' }), (text) => {
         const storable = text.isWellFormed() && !text.includes('\u0000')
         for (const json of [JSON.stringify(text), escaped(text)]) {
-          const parse = parseStrictJson(`{"a":[${json}]}`)
+          const parse = parseRequestJson(`{"a":[${json}]}`)
           expect(parse.ok ? parse.value : null).toEqual(storable ? { a: [text] } : null)
         }
       }),

@@ -1,9 +1,12 @@
-import { JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
+import { type ErrorCode, JSON_MAX_DEPTH } from '@ichido/sdk/protocol'
 import type { Problem } from './problem.ts'
 import { clip, fieldName, isStorable } from './text.ts'
 
-/** `why` is the end of a sentence that begins with the field's name. */
-type Found = { why: string; offset: number }
+/** `why` is the end of a sentence that begins with the field's name. The code is INVALID_PAYLOAD if it is left out. */
+type Refused = { why: string; code?: ErrorCode }
+type Found = Refused & { offset: number }
+
+const TOO_DEEP: Refused = { why: `is nested more than ${JSON_MAX_DEPTH} levels deep` }
 
 const LITERAL_MAX = 40
 const QUOTE = 0x22
@@ -27,12 +30,15 @@ function findProblem(text: string, field: string | undefined, unstorable: Unstor
   const found = find(text, unstorable)
   if (found === null) return null
   const path = pathTo(text, found.offset)
-  return describe(fieldName(field === undefined ? path : [field, ...path]), found.why)
+  return describe(fieldName(field === undefined ? path : [field, ...path]), found)
 }
 
-function describe(field: string, why: string): Problem {
-  return { field, message: `${field === '' ? 'The body' : field} ${why}` }
+function describe(field: string, { why, code = 'INVALID_PAYLOAD' }: Refused): Problem {
+  return { code, field, message: `${field === '' ? 'The body' : field} ${why}` }
 }
+
+/** For a body that is not read to its end. */
+export const BODY_TOO_DEEP = describe('', TOO_DEEP)
 
 /** The names of one object. A set costs more than the few names that most objects have. */
 type Names = string[] | Set<string>
@@ -49,8 +55,7 @@ function find(text: string, unstorable: Unstorable): Found | null {
     switch (code) {
       case 0x7b: // {
       case 0x5b: // [
-        if (open.length === JSON_MAX_DEPTH)
-          return { why: `is nested more than ${JSON_MAX_DEPTH} levels deep`, offset: i }
+        if (open.length === JSON_MAX_DEPTH) return { ...TOO_DEEP, offset: i }
         open.push(code === 0x7b ? [] : null)
         expectsName = code === 0x7b
         i++
@@ -155,14 +160,14 @@ function pathTo(text: string, offset: number): (string | number)[] {
 
 type JsonParse = { ok: true; value: unknown } | { ok: false; problem: Problem }
 
-export function parseStrictJson(text: string, unstorable: Unstorable = 'refused'): JsonParse {
+export function parseRequestJson(text: string, unstorable: Unstorable = 'refused'): JsonParse {
   const problem = findProblem(text, undefined, unstorable)
   if (problem !== null) return { ok: false, problem }
   try {
     return { ok: true, value: JSON.parse(text) as unknown }
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
-    return { ok: false, problem: describe('', `is not valid JSON: ${why}`) }
+    return { ok: false, problem: describe('', { why: `is not valid JSON: ${why}` }) }
   }
 }
 

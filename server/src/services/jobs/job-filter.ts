@@ -1,0 +1,17 @@
+import type { ListJobsQuery } from '../../contract/jobs.ts'
+import type { JobFilter } from '../../store/jobs/list-jobs.ts'
+
+/** The filter of a query, for the route and the library. It names each field, so that none is forgotten. */
+export function jobFilterOf(query: ListJobsQuery): JobFilter {
+  return {
+    states: query.state ?? [],
+    pendingFor: null,
+    userId: query.user_id ?? null,
+    queue: query.queue ?? null,
+    kind: query.kind ?? null,
+    label: query.label ?? null,
+    key: query.key ?? null,
+    createdFromMs: query.created_after ?? null,
+    createdToMs: query.created_before ?? null,
+  }
+}
