@@ -18,10 +18,10 @@ CREATE TABLE ichido.api_tokens (
   user_id text NOT NULL,
   role text NOT NULL,
   name text NOT NULL,
+  stream_key text,
   created_at bigint NOT NULL,
   expires_at bigint,
   revoked_at bigint,
-  stream_key text,
   CONSTRAINT api_tokens_pkey PRIMARY KEY (token_id),
   CONSTRAINT api_tokens_token_hash_key UNIQUE (token_hash)
 );
@@ -110,14 +110,43 @@ CREATE TABLE ichido.dead_letters (
   error_code text NOT NULL,
   error_message text NOT NULL,
   retry_count integer NOT NULL,
-  dead_at bigint NOT NULL,
   redrive_id uuid,
+  dead_at bigint NOT NULL,
   CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id)
 );
 CREATE INDEX dead_letters_queue ON ichido.dead_letters USING btree (queue, dead_at, job_id);
 CREATE INDEX dead_letters_redrive ON ichido.dead_letters USING btree (redrive_id, user_id, job_id) WHERE (redrive_id IS NOT NULL);
 CREATE INDEX dead_letters_time ON ichido.dead_letters USING btree (dead_at, job_id);
 CREATE INDEX dead_letters_user ON ichido.dead_letters USING btree (user_id, dead_at, job_id);
+
+CREATE TABLE ichido.ended (
+  job_id uuid NOT NULL,
+  run_no integer NOT NULL,
+  run_id uuid NOT NULL,
+  user_id text NOT NULL,
+  latest boolean NOT NULL,
+  state text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  version integer NOT NULL,
+  run_at bigint NOT NULL,
+  created_at bigint NOT NULL,
+  worker_id text,
+  token text,
+  assigned_at bigint,
+  start_id text,
+  started_at bigint,
+  leader_epoch bigint,
+  lease_expires_at bigint,
+  cancel_requested_at bigint,
+  finished_at bigint NOT NULL,
+  n bigint NOT NULL,
+  outcome_hash text,
+  error text,
+  CONSTRAINT ended_pkey PRIMARY KEY (job_id, run_no)
+);
+CREATE INDEX ended_unsuccessful ON ichido.ended USING btree (state, job_id) WHERE (latest AND (state <> 'SUCCEEDED'::text));
+CREATE INDEX ended_user ON ichido.ended USING btree (user_id, state, job_id) WHERE (latest AND (state <> 'SUCCEEDED'::text));
 
 CREATE TABLE ichido.enroll_tokens (
   token_hash text NOT NULL,
@@ -159,15 +188,40 @@ CREATE TABLE ichido.expired_keys (
   CONSTRAINT expired_keys_pkey PRIMARY KEY (job_id)
 );
 
-CREATE TABLE ichido.held_runs (
-  run_id uuid NOT NULL,
+CREATE TABLE ichido.held (
   job_id uuid NOT NULL,
-  upload_ttl_ms bigint NOT NULL,
-  expires_at bigint NOT NULL,
-  CONSTRAINT held_runs_job_id_key UNIQUE (job_id),
-  CONSTRAINT held_runs_pkey PRIMARY KEY (run_id)
-);
-CREATE INDEX held_runs_expires ON ichido.held_runs USING btree (expires_at);
+  run_id uuid NOT NULL,
+  run_no integer NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  version integer NOT NULL,
+  priority integer NOT NULL,
+  run_at bigint NOT NULL,
+  fair_tag bigint,
+  created_at bigint NOT NULL,
+  definition_id uuid,
+  n bigint NOT NULL,
+  worker_id text NOT NULL,
+  poll_id text,
+  token text,
+  assigned_at bigint NOT NULL,
+  lease_expires_at bigint NOT NULL,
+  lease_ttl_ms bigint NOT NULL,
+  continuation_ms bigint NOT NULL,
+  start_id text,
+  started_at bigint,
+  leader_epoch bigint,
+  deadline_at bigint,
+  cancel_requested_at bigint,
+  error text,
+  CONSTRAINT held_pkey PRIMARY KEY (job_id)
+) WITH (fillfactor=45, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
+CREATE INDEX held_definition ON ichido.held USING btree (definition_id) WHERE (definition_id IS NOT NULL);
+CREATE INDEX held_poll ON ichido.held USING btree (worker_id, poll_id);
+CREATE INDEX held_user ON ichido.held USING btree (user_id, job_id);
 
 CREATE TABLE ichido.hooks (
   id uuid NOT NULL,
@@ -201,25 +255,25 @@ CREATE UNIQUE INDEX idempotency_keys_job ON ichido.idempotency_keys USING btree 
 CREATE TABLE ichido.job_definitions (
   id uuid NOT NULL,
   name text NOT NULL,
+  user_id text NOT NULL DEFAULT 'local'::text,
   kind text,
   queue text,
   payload text NOT NULL,
   policy text NOT NULL,
+  priority integer NOT NULL DEFAULT 0,
+  labels text,
   domain text,
   stages text,
+  seq_scope text NOT NULL DEFAULT 'attempt'::text,
   schedule text,
+  topic text,
+  on_trigger text,
+  version integer NOT NULL DEFAULT 1,
+  paused_at bigint,
+  last_tick_at bigint,
   next_tick_at bigint,
   created_at bigint NOT NULL,
   updated_at bigint NOT NULL,
-  user_id text NOT NULL DEFAULT 'local'::text,
-  priority integer NOT NULL DEFAULT 0,
-  labels text,
-  seq_scope text NOT NULL DEFAULT 'attempt'::text,
-  paused_at bigint,
-  version integer NOT NULL DEFAULT 1,
-  last_tick_at bigint,
-  topic text,
-  on_trigger text,
   CONSTRAINT job_definitions_name_key UNIQUE (name),
   CONSTRAINT job_definitions_pkey PRIMARY KEY (id)
 );
@@ -290,14 +344,14 @@ CREATE TABLE ichido.minute_counts (
 CREATE TABLE ichido.occurrences (
   definition_id uuid NOT NULL,
   scheduled_for bigint NOT NULL,
-  outcome text NOT NULL,
-  job_id uuid,
-  created_at bigint NOT NULL,
   origin text NOT NULL DEFAULT 'schedule'::text,
+  outcome text NOT NULL,
   reason text,
+  job_id uuid,
   run_at bigint,
-  updated_at bigint NOT NULL DEFAULT 0,
   skipped_until bigint,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL DEFAULT 0,
   CONSTRAINT occurrences_pkey PRIMARY KEY (definition_id, scheduled_for)
 );
 CREATE INDEX occurrences_skipped ON ichido.occurrences USING btree (definition_id, scheduled_for) WHERE (skipped_until IS NOT NULL);
@@ -338,11 +392,42 @@ CREATE TABLE ichido.quotas (
   max_concurrent integer,
   cost_limit_micros bigint,
   period text NOT NULL,
-  updated_at bigint NOT NULL,
   max_bytes bigint,
   used_bytes bigint,
+  updated_at bigint NOT NULL,
   CONSTRAINT quotas_pkey PRIMARY KEY (user_id)
 ) WITH (fillfactor=50);
+
+CREATE TABLE ichido.ready (
+  job_id uuid NOT NULL,
+  run_id uuid NOT NULL,
+  run_no integer NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  version integer NOT NULL,
+  priority integer NOT NULL,
+  run_at bigint NOT NULL,
+  fair_tag bigint,
+  created_at bigint NOT NULL,
+  definition_id uuid,
+  n bigint NOT NULL,
+  bytes integer NOT NULL,
+  lease_ttl_ms bigint,
+  continuation_ms bigint,
+  worker_id text,
+  token text,
+  assigned_at bigint,
+  CONSTRAINT ready_pkey PRIMARY KEY (job_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
+CREATE INDEX ready_definition ON ichido.ready USING btree (definition_id) WHERE (definition_id IS NOT NULL);
+CREATE INDEX ready_delayed ON ichido.ready USING btree (run_at) WHERE (fair_tag IS NULL);
+CREATE INDEX ready_last_tag ON ichido.ready USING btree (user_id, queue, priority, fair_tag) WHERE (fair_tag IS NOT NULL);
+CREATE INDEX ready_order ON ichido.ready USING btree (queue, kind, priority DESC, fair_tag, job_id) WHERE (fair_tag IS NOT NULL);
+CREATE INDEX ready_orphaned ON ichido.ready USING btree (job_id) WHERE (worker_id IS NOT NULL);
+CREATE INDEX ready_user ON ichido.ready USING btree (user_id, job_id);
 
 CREATE TABLE ichido.redrives (
   id uuid NOT NULL,
@@ -388,62 +473,18 @@ CREATE TABLE ichido.results (
 );
 
 CREATE TABLE ichido.run_logs (
+  job_id uuid NOT NULL,
   run_id uuid NOT NULL,
   n integer NOT NULL,
+  head boolean NOT NULL,
   stream text NOT NULL,
   chunk text,
   log_ref text,
-  created_at bigint NOT NULL,
   end_bytes bigint,
-  head boolean NOT NULL DEFAULT true,
+  created_at bigint NOT NULL,
   CONSTRAINT run_logs_pkey PRIMARY KEY (run_id, n)
 );
-CREATE INDEX run_logs_head ON ichido.run_logs USING btree (created_at, run_id) WHERE head;
-
-CREATE TABLE ichido.runs (
-  id uuid NOT NULL,
-  job_id uuid NOT NULL,
-  run_no integer NOT NULL,
-  latest boolean NOT NULL,
-  queue text NOT NULL,
-  kind text NOT NULL,
-  user_id text NOT NULL,
-  attempt integer NOT NULL,
-  retry_count integer NOT NULL,
-  state text NOT NULL,
-  version integer NOT NULL,
-  priority integer NOT NULL,
-  run_at bigint NOT NULL,
-  fair_tag bigint,
-  created_at bigint NOT NULL,
-  assigned_worker_id text,
-  assigned_at bigint,
-  poll_id text,
-  lease_id text,
-  lease_expires_at bigint,
-  leader_epoch bigint,
-  start_id text,
-  started_at bigint,
-  finished_at bigint,
-  continuation_state text NOT NULL,
-  continuation_check_deadline_at bigint,
-  cancel_requested_at bigint,
-  last_event_n bigint NOT NULL,
-  outcome_hash text,
-  error text,
-  lease_ttl_ms bigint,
-  continuation_ms bigint,
-  definition_id uuid,
-  CONSTRAINT runs_pkey PRIMARY KEY (id)
-) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
-CREATE INDEX runs_definition ON ichido.runs USING btree (definition_id) WHERE ((definition_id IS NOT NULL) AND latest AND (state = ANY (ARRAY['PENDING'::text, 'ASSIGNED'::text, 'ORPHANED'::text, 'RUNNING'::text])));
-CREATE INDEX runs_delayed ON ichido.runs USING btree (run_at) WHERE ((state = 'PENDING'::text) AND (fair_tag IS NULL));
-CREATE UNIQUE INDEX runs_job ON ichido.runs USING btree (job_id, run_no);
-CREATE INDEX runs_last_tag ON ichido.runs USING btree (user_id, queue, priority, fair_tag) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
-CREATE INDEX runs_live ON ichido.runs USING btree (assigned_worker_id, poll_id, id) WHERE (state = ANY (ARRAY['ASSIGNED'::text, 'RUNNING'::text]));
-CREATE INDEX runs_ready ON ichido.runs USING btree (queue, kind, priority DESC, fair_tag, id) WHERE ((state = ANY (ARRAY['PENDING'::text, 'ORPHANED'::text])) AND (fair_tag IS NOT NULL));
-CREATE INDEX runs_state ON ichido.runs USING btree (state, job_id) WHERE latest;
-CREATE INDEX runs_user ON ichido.runs USING btree (user_id, state, job_id) WHERE latest;
+CREATE INDEX run_logs_head ON ichido.run_logs USING btree (created_at, job_id, run_id) WHERE head;
 
 CREATE TABLE ichido.schema_migrations (
   version integer NOT NULL,
@@ -495,6 +536,14 @@ CREATE INDEX triggers_unprocessed ON ichido.triggers USING btree (created_at, id
 CREATE INDEX triggers_user ON ichido.triggers USING btree (user_id, id);
 CREATE INDEX triggers_waiting ON ichido.triggers USING btree (id) WHERE ((processed_at IS NOT NULL) AND (settled_at IS NULL));
 
+CREATE TABLE ichido.upload_waits (
+  job_id uuid NOT NULL,
+  upload_ttl_ms bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  CONSTRAINT upload_waits_pkey PRIMARY KEY (job_id)
+);
+CREATE INDEX upload_waits_expires ON ichido.upload_waits USING btree (expires_at);
+
 CREATE TABLE ichido.user_names (
   user_id text NOT NULL,
   sort text NOT NULL,
@@ -513,10 +562,10 @@ CREATE TABLE ichido.users (
 CREATE TABLE ichido.worker_tokens (
   token_hash text NOT NULL,
   worker_id text NOT NULL,
+  replaces text,
   created_at bigint NOT NULL,
   expires_at bigint NOT NULL,
   revoked_at bigint,
-  replaces text,
   CONSTRAINT worker_tokens_pkey PRIMARY KEY (token_hash)
 );
 CREATE INDEX worker_tokens_worker ON ichido.worker_tokens USING btree (worker_id);
@@ -525,10 +574,10 @@ CREATE TABLE ichido.workers (
   worker_id text NOT NULL,
   name text NOT NULL,
   queues text NOT NULL,
+  meta text,
   created_at bigint NOT NULL,
   last_seen_at bigint,
   detached_at bigint,
   revoked_at bigint,
-  meta text,
   CONSTRAINT workers_pkey PRIMARY KEY (worker_id)
 );

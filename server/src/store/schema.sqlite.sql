@@ -19,10 +19,11 @@ CREATE TABLE api_tokens (
   user_id text NOT NULL,
   role text NOT NULL,
   name text NOT NULL,
+  stream_key text,
   created_at INTEGER NOT NULL,
   expires_at INTEGER,
   revoked_at INTEGER
-, stream_key text) STRICT;
+) STRICT;
 
 CREATE TABLE artifacts (
   id TEXT PRIMARY KEY,
@@ -117,8 +118,9 @@ CREATE TABLE dead_letters (
   error_code text NOT NULL,
   error_message text NOT NULL,
   retry_count integer NOT NULL,
+  redrive_id TEXT,
   dead_at INTEGER NOT NULL
-, redrive_id TEXT) STRICT;
+) STRICT;
 
 CREATE INDEX dead_letters_queue ON dead_letters (queue, dead_at, job_id);
 
@@ -129,6 +131,37 @@ CREATE INDEX dead_letters_time ON dead_letters (dead_at, job_id);
 
 CREATE INDEX dead_letters_user ON dead_letters (user_id, dead_at, job_id);
 
+CREATE TABLE ended (
+  job_id TEXT NOT NULL,
+  run_no integer NOT NULL,
+  run_id TEXT NOT NULL,
+  user_id text NOT NULL,
+  latest INTEGER NOT NULL,
+  state text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  version integer NOT NULL,
+  run_at INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  worker_id text,
+  token text,
+  assigned_at INTEGER,
+  start_id text,
+  started_at INTEGER,
+  leader_epoch INTEGER,
+  lease_expires_at INTEGER,
+  cancel_requested_at INTEGER,
+  finished_at INTEGER NOT NULL,
+  n INTEGER NOT NULL,
+  outcome_hash text,
+  error text,
+  PRIMARY KEY (job_id, run_no)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX ended_unsuccessful ON ended (state, job_id) WHERE latest AND state <> 'SUCCEEDED';
+
+CREATE INDEX ended_user ON ended (user_id, state, job_id) WHERE latest AND state <> 'SUCCEEDED';
+
 CREATE TABLE enroll_tokens (
   token_hash text PRIMARY KEY,
   label text,
@@ -137,8 +170,9 @@ CREATE TABLE enroll_tokens (
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   used_at INTEGER,
-  worker_id text
-, register_hash text) STRICT;
+  worker_id text,
+  register_hash text
+) STRICT;
 
 CREATE TABLE events (
   job_id TEXT NOT NULL,
@@ -165,14 +199,42 @@ CREATE TABLE expired_keys (
   created_at INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE held_runs (
-  run_id TEXT PRIMARY KEY,
-  job_id TEXT NOT NULL UNIQUE,
-  upload_ttl_ms INTEGER NOT NULL,
-  expires_at INTEGER NOT NULL
-) STRICT;
+CREATE TABLE held (
+  job_id TEXT PRIMARY KEY,
+  run_id TEXT NOT NULL,
+  run_no integer NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  version integer NOT NULL,
+  priority integer NOT NULL,
+  run_at INTEGER NOT NULL,
+  fair_tag INTEGER,
+  created_at INTEGER NOT NULL,
+  definition_id TEXT,
+  n INTEGER NOT NULL,
+  worker_id text NOT NULL,
+  poll_id text,
+  token text,
+  assigned_at INTEGER NOT NULL,
+  lease_expires_at INTEGER NOT NULL,
+  lease_ttl_ms INTEGER NOT NULL,
+  continuation_ms INTEGER NOT NULL,
+  start_id text,
+  started_at INTEGER,
+  leader_epoch INTEGER,
+  deadline_at INTEGER,
+  cancel_requested_at INTEGER,
+  error text
+) STRICT, WITHOUT ROWID;
 
-CREATE INDEX held_runs_expires ON held_runs (expires_at);
+CREATE INDEX held_definition ON held (definition_id) WHERE definition_id IS NOT NULL;
+
+CREATE INDEX held_poll ON held (worker_id, poll_id);
+
+CREATE INDEX held_user ON held (user_id, job_id);
 
 CREATE TABLE hooks (
   id TEXT PRIMARY KEY,
@@ -206,17 +268,26 @@ CREATE UNIQUE INDEX idempotency_keys_job ON idempotency_keys (job_id);
 CREATE TABLE job_definitions (
   id TEXT PRIMARY KEY,
   name text NOT NULL UNIQUE,
+  user_id text NOT NULL DEFAULT 'local',
   kind text,
   queue text,
   payload text NOT NULL,
   policy text NOT NULL,
+  priority integer NOT NULL DEFAULT 0,
+  labels text,
   domain text,
   stages text,
+  seq_scope text NOT NULL DEFAULT 'attempt',
   schedule text,
+  topic text,
+  on_trigger text,
+  version integer NOT NULL DEFAULT 1,
+  paused_at INTEGER,
+  last_tick_at INTEGER,
   next_tick_at INTEGER,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
-, user_id text NOT NULL DEFAULT 'local', priority integer NOT NULL DEFAULT 0, labels text, seq_scope text NOT NULL DEFAULT 'attempt', paused_at INTEGER, version integer NOT NULL DEFAULT 1, last_tick_at INTEGER, topic text, on_trigger text) STRICT;
+) STRICT;
 
 CREATE INDEX job_definitions_due ON job_definitions (next_tick_at)
 WHERE next_tick_at IS NOT NULL AND paused_at IS NULL;
@@ -293,9 +364,14 @@ CREATE TABLE minute_counts (
 CREATE TABLE occurrences (
   definition_id TEXT NOT NULL,
   scheduled_for INTEGER NOT NULL,
+  origin text NOT NULL DEFAULT 'schedule',
   outcome text NOT NULL,
+  reason text,
   job_id TEXT,
-  created_at INTEGER NOT NULL, origin text NOT NULL DEFAULT 'schedule', reason text, run_at INTEGER, updated_at INTEGER NOT NULL DEFAULT 0, skipped_until INTEGER,
+  run_at INTEGER,
+  skipped_until INTEGER,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (definition_id, scheduled_for)
 ) STRICT;
 
@@ -329,8 +405,9 @@ CREATE TABLE queues (
   max_concurrent integer,
   lease_ttl_seconds integer,
   continuation_seconds integer,
-  result_ttl_seconds integer
-, fatal_error_codes text) STRICT;
+  result_ttl_seconds integer,
+  fatal_error_codes text
+) STRICT;
 
 CREATE TABLE quotas (
   user_id text PRIMARY KEY,
@@ -338,8 +415,48 @@ CREATE TABLE quotas (
   max_concurrent integer,
   cost_limit_micros INTEGER,
   period text NOT NULL,
+  max_bytes INTEGER,
+  used_bytes INTEGER,
   updated_at INTEGER NOT NULL
-, max_bytes INTEGER, used_bytes INTEGER) STRICT;
+) STRICT;
+
+CREATE TABLE ready (
+  job_id TEXT PRIMARY KEY,
+  run_id TEXT NOT NULL,
+  run_no integer NOT NULL,
+  queue text NOT NULL,
+  kind text NOT NULL,
+  user_id text NOT NULL,
+  attempt integer NOT NULL,
+  retry_count integer NOT NULL,
+  version integer NOT NULL,
+  priority integer NOT NULL,
+  run_at INTEGER NOT NULL,
+  fair_tag INTEGER,
+  created_at INTEGER NOT NULL,
+  definition_id TEXT,
+  n INTEGER NOT NULL,
+  bytes integer NOT NULL,
+  lease_ttl_ms INTEGER,
+  continuation_ms INTEGER,
+  worker_id text,
+  token text,
+  assigned_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX ready_definition ON ready (definition_id) WHERE definition_id IS NOT NULL;
+
+CREATE INDEX ready_delayed ON ready (run_at) WHERE fair_tag IS NULL;
+
+CREATE INDEX ready_last_tag ON ready (user_id, queue, priority, fair_tag)
+WHERE fair_tag IS NOT NULL;
+
+CREATE INDEX ready_order ON ready (queue, kind, priority DESC, fair_tag, job_id)
+WHERE fair_tag IS NOT NULL;
+
+CREATE INDEX ready_orphaned ON ready (job_id) WHERE worker_id IS NOT NULL;
+
+CREATE INDEX ready_user ON ready (user_id, job_id);
 
 CREATE TABLE redrives (
   id TEXT PRIMARY KEY,
@@ -383,68 +500,19 @@ CREATE TABLE results (
 ) STRICT;
 
 CREATE TABLE run_logs (
+  job_id TEXT NOT NULL,
   run_id TEXT NOT NULL,
   n integer NOT NULL,
+  head INTEGER NOT NULL,
   stream text NOT NULL,
   chunk text,
   log_ref text,
-  created_at INTEGER NOT NULL, end_bytes INTEGER, head INTEGER NOT NULL DEFAULT true,
+  end_bytes INTEGER,
+  created_at INTEGER NOT NULL,
   PRIMARY KEY (run_id, n)
 ) STRICT;
 
-CREATE INDEX run_logs_head ON run_logs (created_at, run_id) WHERE head;
-
-CREATE TABLE runs (
-  id TEXT PRIMARY KEY,
-  job_id TEXT NOT NULL,
-  run_no integer NOT NULL,
-  latest INTEGER NOT NULL,
-  queue text NOT NULL,
-  kind text NOT NULL,
-  user_id text NOT NULL,
-  attempt integer NOT NULL,
-  retry_count integer NOT NULL,
-  state text NOT NULL,
-  version integer NOT NULL,
-  priority integer NOT NULL,
-  run_at INTEGER NOT NULL,
-  fair_tag INTEGER,
-  created_at INTEGER NOT NULL,
-  assigned_worker_id text,
-  assigned_at INTEGER,
-  poll_id text,
-  lease_id text,
-  lease_expires_at INTEGER,
-  leader_epoch INTEGER,
-  start_id text,
-  started_at INTEGER,
-  finished_at INTEGER,
-  continuation_state text NOT NULL,
-  continuation_check_deadline_at INTEGER,
-  cancel_requested_at INTEGER,
-  last_event_n INTEGER NOT NULL,
-  outcome_hash text,
-  error text
-, lease_ttl_ms INTEGER, continuation_ms INTEGER, definition_id TEXT) STRICT;
-
-CREATE INDEX runs_definition ON runs (definition_id)
-WHERE definition_id IS NOT NULL AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING');
-
-CREATE INDEX runs_delayed ON runs (run_at) WHERE state = 'PENDING' AND fair_tag IS NULL;
-
-CREATE UNIQUE INDEX runs_job ON runs (job_id, run_no);
-
-CREATE INDEX runs_last_tag ON runs (user_id, queue, priority, fair_tag)
-WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;
-
-CREATE INDEX runs_live ON runs (assigned_worker_id, poll_id, id) WHERE state IN ('ASSIGNED', 'RUNNING');
-
-CREATE INDEX runs_ready ON runs (queue, kind, priority DESC, fair_tag, id)
-WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL;
-
-CREATE INDEX runs_state ON runs (state, job_id) WHERE latest;
-
-CREATE INDEX runs_user ON runs (user_id, state, job_id) WHERE latest;
+CREATE INDEX run_logs_head ON run_logs (created_at, job_id, run_id) WHERE head;
 
 CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT;
 
@@ -498,6 +566,14 @@ CREATE INDEX triggers_user ON triggers (user_id, id);
 
 CREATE INDEX triggers_waiting ON triggers (id) WHERE processed_at IS NOT NULL AND settled_at IS NULL;
 
+CREATE TABLE upload_waits (
+  job_id TEXT PRIMARY KEY,
+  upload_ttl_ms INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX upload_waits_expires ON upload_waits (expires_at);
+
 CREATE TABLE user_names (
   user_id text NOT NULL,
   sort text NOT NULL,
@@ -516,10 +592,11 @@ CREATE TABLE users (
 CREATE TABLE worker_tokens (
   token_hash text PRIMARY KEY,
   worker_id text NOT NULL,
+  replaces text,
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
   revoked_at INTEGER
-, replaces text) STRICT;
+) STRICT;
 
 CREATE INDEX worker_tokens_worker ON worker_tokens (worker_id);
 
@@ -527,8 +604,9 @@ CREATE TABLE workers (
   worker_id text PRIMARY KEY,
   name text NOT NULL,
   queues text NOT NULL,
+  meta text,
   created_at INTEGER NOT NULL,
   last_seen_at INTEGER,
   detached_at INTEGER,
   revoked_at INTEGER
-, meta text) STRICT;
+) STRICT;

@@ -2,18 +2,27 @@
 export interface Migration {
   version: number
   name: string
-  /** The text in PostgreSQL's dialect; `sqliteDdl` translates it for SQLite. */
-  statements: readonly string[]
-  postgresOnly?: readonly string[]
+  statements: readonly Ddl[]
 }
 
-/** SQLite has four storage classes; STRICT tables enforce them. */
-export function sqliteDdl(statement: string): string {
+/** A statement in PostgreSQL's dialect, which `sqliteDdl` translates; or a statement for each engine that needs one. */
+export type Ddl = string | { postgres?: string; sqlite?: string }
+
+export function postgresStatements({ statements }: Migration): string[] {
+  return statements.flatMap((ddl) => (typeof ddl === 'string' ? ddl : (ddl.postgres ?? [])))
+}
+
+export function sqliteStatements({ statements }: Migration): string[] {
+  return statements.flatMap((ddl) => (typeof ddl === 'string' ? ddl : (ddl.sqlite ?? []))).map(sqliteDdl)
+}
+
+/** SQLite has four storage classes; STRICT tables enforce them. A table that ends with its own options must name STRICT. */
+function sqliteDdl(statement: string): string {
   const text = statement
     .replace(/\bichido\./g, '')
     .replace(/\b(bigint|boolean)\b/g, 'INTEGER')
     .replace(/\buuid\b/g, 'TEXT')
-  return text.startsWith('CREATE TABLE') ? `${text} STRICT` : text
+  return text.startsWith('CREATE TABLE') && text.endsWith(')') ? `${text} STRICT` : text
 }
 
 /**

@@ -20,7 +20,7 @@ import { DATABASE_FILE, openSqlite } from '../engines/sqlite/sqlite.ts'
 import { publishBatch } from '../events/publish.ts'
 import { findJob } from '../jobs/read-jobs.ts'
 import { findQuota, setQuota } from '../limits/quotas.ts'
-import type { Store } from '../port.ts'
+import { type Store, StoreRefused } from '../port.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
 import { beginBackfill, findBackfill, runningBackfills, stepBackfill } from '../schedules/backfills.ts'
 import {
@@ -107,6 +107,17 @@ describe.each(['sqlite', 'postgres'] as const)('%s', (engine) => {
     )
     await place.setVersion(SCHEMA_VERSION)
     await (await place.open()).close()
+  })
+
+  test.each([1, 6])('a database of version %i from before the first release is refused', async (version) => {
+    const place = await PLACES[engine]()
+    await place.change('CREATE TABLE ichido.schema_migrations (version integer, name text, applied_at bigint)')
+    await place.change("INSERT INTO ichido.schema_migrations VALUES (1, 'foundation', 0)")
+    await place.setVersion(version)
+    const opened = place.open()
+    await expect(opened).rejects.toThrow(StoreRefused)
+    await expect(opened).rejects.toThrow('from before the first release, and this version cannot read its tables')
+    expect(await place.tables()).toEqual(['schema_migrations'])
   })
 
   test('a migration that is interrupted leaves nothing behind', async () => {

@@ -1,6 +1,6 @@
 import type pg from 'pg'
-import { MIGRATIONS, SCHEMA_VERSION } from '../../migrations/index.ts'
-import { refusal, schemaVerdict } from '../../migrations/migration.ts'
+import { MIGRATIONS, requireOwnLayout, SCHEMA_VERSION } from '../../migrations/index.ts'
+import { postgresStatements, refusal, schemaVerdict } from '../../migrations/migration.ts'
 import { StoreRefused } from '../../port.ts'
 import { Servers } from './servers.ts'
 import { BEGIN_MIGRATION } from './settings.ts'
@@ -12,8 +12,13 @@ export function postgresText(text: string, schema: string): string {
     .replace(/\bnow_ms\(\)/g, '(extract(epoch FROM clock_timestamp()) * 1000)::bigint')
 }
 
+/** Throws `StoreRefused` if the database has an older layout. */
 export async function schemaVersion(client: pg.ClientBase, schema: string): Promise<number> {
-  const { rows } = await client.query(`SELECT coalesce(max(version), 0) AS version FROM ${schema}.schema_migrations`)
+  const { rows } = await client.query(
+    `SELECT coalesce(max(version), 0) AS version, max(name) FILTER (WHERE version = 1) AS first_name
+      FROM ${schema}.schema_migrations`,
+  )
+  requireOwnLayout(rows[0].first_name ?? undefined)
   return Number(rows[0].version)
 }
 
@@ -45,7 +50,7 @@ export async function migrate(client: pg.PoolClient, schema: string): Promise<vo
     )
     const found = requireKnown(await schemaVersion(client, schema))
     for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
-      for (const statement of [...migration.statements, ...(migration.postgresOnly ?? [])]) {
+      for (const statement of postgresStatements(migration)) {
         await client.query(postgresText(statement, schema))
       }
       await client.query(postgresText('INSERT INTO ichido.schema_migrations VALUES ($1, $2, now_ms())', schema), [

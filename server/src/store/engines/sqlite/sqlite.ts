@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { ALL_BUT_OWNER, PRIVATE } from '../../../core/node/file-modes.ts'
 import { BadValue, isDiskFull, StoreFull } from '../../../core/node/store-errors.ts'
-import { MIGRATIONS, SCHEMA_VERSION } from '../../migrations/index.ts'
-import { refusal, schemaVerdict, sqliteDdl } from '../../migrations/migration.ts'
+import { MIGRATIONS, requireOwnLayout, SCHEMA_VERSION } from '../../migrations/index.ts'
+import { refusal, schemaVerdict, sqliteStatements } from '../../migrations/migration.ts'
 import { type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../../port.ts'
 import type { Row, SqlValue, Statement, Step, Work } from '../../statement.ts'
 
@@ -221,7 +221,12 @@ function isConstraint(error: unknown): boolean {
   return [SQLITE_CONSTRAINT, SQLITE_MISMATCH].includes(resultCode(error))
 }
 
+/** Throws `StoreRefused` if the database has an older layout. */
 function schemaVersion(db: DatabaseSync): number {
+  const recorded = db.prepare(`SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'`).get()
+  if (recorded !== undefined) {
+    requireOwnLayout(db.prepare('SELECT name FROM schema_migrations WHERE version = 1').get()?.name)
+  }
   return Number(Object.values(db.prepare('PRAGMA user_version').get() ?? {})[0])
 }
 
@@ -246,7 +251,7 @@ export function migrate(db: DatabaseSync, nowMs: number): void {
       'CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT',
     )
     for (const migration of MIGRATIONS.filter((m) => m.version > found)) {
-      for (const statement of migration.statements) db.exec(sqliteDdl(statement))
+      for (const statement of sqliteStatements(migration)) db.exec(statement)
       db.prepare('INSERT INTO schema_migrations VALUES (?, ?, ?)').run(migration.version, migration.name, nowMs)
       // Written inside the same transaction as the tables: a crash leaves both or neither.
       db.exec(`PRAGMA user_version = ${migration.version}`)
