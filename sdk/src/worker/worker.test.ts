@@ -335,7 +335,7 @@ test('a failed poll is repeated with its id', async () => {
 })
 
 test('after an answered poll the next one has a new id', async () => {
-  plane.work.push(LEASE, LEASE)
+  plane.work.push(LEASE, { ...LEASE, lease_id: 'second' })
   const running = loop(() => 'done')
   await settled()
   await running.close(0)

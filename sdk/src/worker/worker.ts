@@ -63,7 +63,7 @@ export async function handleRun<Payload, Result>(
   run: RunInHand,
   deps: PublisherDeps,
 ): Promise<Outcome> {
-  const { lease, signal } = run
+  const { lease } = run
   const publisher = new Publisher(run, deps)
   const handlerLog = new HandlerLog(lease, deps)
   let reported: { cost?: number } = {}
@@ -71,7 +71,9 @@ export async function handleRun<Payload, Result>(
     const payload = await checkValue(options.payload, lease.payload, 'payload')
     const result = await handler({
       payload: payload as Payload,
-      signal,
+      get signal() {
+        return run.signal
+      },
       progress: publisher.progress,
       log: handlerLog.log,
       lastProgress: lease.last_progress,
@@ -81,21 +83,20 @@ export async function handleRun<Payload, Result>(
       },
       job: jobOf(lease),
     })
-    const stopped: unknown = signal.reason
     // A value that is returned after the time limit may be incomplete.
-    if (stopped instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(stopped.code)) throw stopped
+    if (run.reason instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(run.reason.code)) throw run.reason
     // Checked, but sent as returned: the reader of the result applies the schema's transformations.
     await checkValue(options.result, result, 'result')
     requireJson(result, 'result')
     return { result: { result: result ?? null, ...reported } }
   } catch (error) {
-    const released = !isFatal(error) && signal.reason instanceof Stopped && signal.reason.code === 'STOPPED'
-    return released ? 'released' : { failure: toFailure(error, signal) }
+    const released = !isFatal(error) && run.reason instanceof Stopped && run.reason.code === 'STOPPED'
+    return released ? 'released' : { failure: toFailure(error, run.reason) }
   } finally {
     run.ended()
     const logged = handlerLog.flush(run)
     await publisher.flush(run)
-    if (logged !== null) await logged
+    await logged
   }
 }
 

@@ -4,9 +4,10 @@ import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { lineForTerminal } from '../../terminal.ts'
 import { elapsedMs, type Mark, type World } from '../../world.ts'
 import { Stopped } from '../loop/failure.ts'
-import { aloneMsOf, Heart } from '../loop/heart.ts'
+import { aloneMsOf, Heart, limitTime } from '../loop/heart.ts'
 import { httpWorkerTransport } from '../loop/http.ts'
 import type { Hold, Keeper } from '../loop/ports.ts'
+import { RunStop } from '../loop/run-stop.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
 interface HeartThreadData {
@@ -46,7 +47,7 @@ interface ThreadHeartOptions {
 const PULSE_MS = 250
 
 interface Remote {
-  run: AbortController
+  run: RunStop
   lost: AbortController
   confirmed: Mark
   listener: (sent: Mark) => void
@@ -80,12 +81,12 @@ export class ThreadHeart implements Keeper {
     await this.#worker.terminate()
   }
 
-  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold {
+  hold(lease: LeaseShape, sent: Mark, run: RunStop): Hold {
     const leaseId = lease.lease_id
     const remote: Remote = { run, lost: new AbortController(), confirmed: sent, listener: () => {}, asking: null }
     this.#held.set(leaseId, remote)
     this.#tell({ hold: { ...lease, payload: null }, sent })
-    run.signal.addEventListener('abort', () => this.#tell({ aborted: leaseId }))
+    run.onAbort(() => this.#tell({ aborted: leaseId }))
     return {
       lost: remote.lost.signal,
       get isLost() {
@@ -155,18 +156,18 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
     { world: nodeWorld, clocks: machineClocks, transport, onTrouble },
     { overrun: endProcess, mayBeat: isAlive },
   )
-  const holds = new Map<string, { hold: Hold; run: AbortController; callOff: () => void }>()
+  const holds = new Map<string, { hold: Hold; run: RunStop; callOff: () => void }>()
 
   function begin(lease: LeaseShape, sent: Mark): void {
     const leaseId = lease.lease_id
-    const run = new AbortController()
-    run.signal.addEventListener('abort', () => {
-      const { reason } = run.signal
+    const run = new RunStop()
+    run.onAbort(() => {
+      const { reason } = run
       if (reason instanceof Stopped) tell({ leaseId, stopped: { code: reason.code, message: reason.message } })
     })
     const hold = heart.hold(lease, sent, run)
     hold.onConfirmed((confirmed) => tell({ leaseId, confirmed }))
-    holds.set(leaseId, { hold, run, callOff: limitTime(lease, run) })
+    holds.set(leaseId, { hold, run, callOff: limitTime(nodeWorld, lease, run) })
   }
 
   port.on('message', (order: HeartOrder) => {
@@ -179,7 +180,8 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
     const held = holds.get(leaseId)
     if (held === undefined) return
     if ('confirm' in order) held.hold.confirm(order.sent)
-    else if ('aborted' in order) held.run.abort()
+    // The handlers' thread knows the reason.
+    else if ('aborted' in order) held.run.abort('aborted')
     else if ('ask' in order) {
       held.hold.ask().then(
         (isHeld) => tell({ leaseId, asked: { held: isHeld } }),
@@ -197,12 +199,6 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
 }
 
 /** The handlers' thread has the same timer, but a blocked event loop does not run it. */
-function limitTime({ timeout_seconds: seconds }: LeaseShape, run: AbortController): () => void {
-  if (seconds === null) return () => {}
-  const stopped = new Stopped('TIMEOUT', `The run took longer than ${seconds} s`)
-  return nodeWorld.after(seconds * 1000, () => run.abort(stopped))
-}
-
 /** A handlers' thread without a pulse for the continuation time of a run is stuck in that run. */
 function watchPulse(pulse: Int32Array): (lease: LeaseShape) => boolean {
   let last = { count: 0, seen: machineClocks() }

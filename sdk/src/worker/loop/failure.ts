@@ -43,11 +43,11 @@ export const MESSAGE_MAX = ERROR_MESSAGE_MAX
 /** An error may be its own cause. */
 const CAUSES_MAX = 10
 
-/** The report for an error that a handler threw. */
-export function toFailure(error: unknown, signal: AbortSignal): FailReport {
+/** The report for an error that a handler threw. `stopped` is the reason why its run was told to stop, if it was. */
+export function toFailure(error: unknown, stopped: unknown): FailReport {
   if (isFatal(error)) return failure(error, error.code, false)
-  if (signal.aborted && signal.reason instanceof Stopped) {
-    const { code, message } = signal.reason
+  if (stopped instanceof Stopped) {
+    const { code, message } = stopped
     return { code, message, retryable: true }
   }
   // A value that does not match its schema will not match it on a retry.

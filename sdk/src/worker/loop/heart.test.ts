@@ -4,6 +4,7 @@ import { LEASE, Plane, unavailable } from '../testing/plane.ts'
 import { Stopped } from './failure.ts'
 import { Heart } from './heart.ts'
 import type { Hold } from './ports.ts'
+import { RunStop } from './run-stop.ts'
 
 const ONE_S = 1_000
 /** A quarter of the time of LEASE. */
@@ -18,13 +19,13 @@ beforeEach(() => {
   heart = new Heart({ world, transport: plane, onTrouble() {} })
 })
 
-function hold(leaseId: string): { hold: Hold; run: AbortController } {
-  const run = new AbortController()
+function hold(leaseId: string): { hold: Hold; run: RunStop } {
+  const run = new RunStop()
   const sent = { monotonic: world.monotonic() }
   return { hold: heart.hold({ ...LEASE, lease_id: leaseId }, sent, run), run }
 }
 
-const codeOf = ({ signal }: AbortController) => (signal.reason instanceof Stopped ? signal.reason.code : signal.reason)
+const codeOf = ({ signal }: RunStop) => (signal.reason instanceof Stopped ? signal.reason.code : signal.reason)
 
 test('a cancellation stops a run before its next heartbeat', async () => {
   const [one, other] = [hold('one'), hold('other')]

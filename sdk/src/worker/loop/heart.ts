@@ -1,7 +1,8 @@
 import type { LeaseShape } from '../../protocol/index.ts'
-import { type Clocks, elapsedMs, type Mark, monotonicOnly } from '../../world.ts'
+import { type Clocks, elapsedMs, type Mark, monotonicOnly, type World } from '../../world.ts'
 import { Stopped } from './failure.ts'
 import type { Hold, Keeper, WorkerDeps } from './ports.ts'
+import type { RunStop } from './run-stop.ts'
 
 /** The run stops after this part of the continuation time; the control plane waits for all of it. */
 const CONTINUATION_PART = 0.8
@@ -22,6 +23,18 @@ export function aloneMsOf(lease: LeaseShape): number {
   // Without a continuation time the run has only its lease.
   return (lease.continuation_seconds || lease.lease_ttl_seconds) * 1000 * CONTINUATION_PART
 }
+
+/** Tells the run to stop at its timeout. Returns a function that calls this off. */
+export function limitTime(
+  world: Pick<World, 'after'>,
+  { timeout_seconds: seconds }: LeaseShape,
+  run: RunStop,
+): () => void {
+  if (seconds === null) return nothing
+  return world.after(seconds * 1000, () => run.abort(new Stopped('TIMEOUT', `The run took longer than ${seconds} s`)))
+}
+
+const nothing = () => {}
 
 interface HeldDeps {
   clocks: Clocks
@@ -68,7 +81,7 @@ export class Heart implements Keeper {
     }
   }
 
-  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold {
+  hold(lease: LeaseShape, sent: Mark, run: RunStop): Hold {
     const held = new HeldLease(lease, sent, run, this.#heldDeps)
     this.#held.set(lease.lease_id, held)
     this.#schedule(held.dueInMs(this.#clocks()))
@@ -142,18 +155,18 @@ class HeldLease implements Hold {
   readonly beatMs: number
   lastBeat: Mark
   readonly #lease: LeaseShape
-  readonly #run: AbortController
+  readonly #run: RunStop
   readonly #deps: HeldDeps
   /** Created on first use, because most runs end before. */
   #lost: AbortController | null = null
   isLost = false
   #confirmed: Mark
-  #listener: (sent: Mark) => void = () => {}
+  #listener: (sent: Mark) => void = nothing
   #aborted: Mark | null = null
   #runEnded = false
   #overran = false
 
-  constructor(lease: LeaseShape, sent: Mark, run: AbortController, deps: HeldDeps) {
+  constructor(lease: LeaseShape, sent: Mark, run: RunStop, deps: HeldDeps) {
     this.#lease = lease
     this.leaseId = lease.lease_id
     this.aloneMs = aloneMsOf(lease)
@@ -162,10 +175,11 @@ class HeldLease implements Hold {
     this.#deps = deps
     this.#confirmed = sent
     this.lastBeat = sent
-    if (run.signal.aborted) this.#aborted = deps.clocks()
-    run.signal.addEventListener('abort', () => {
+    const aborted = () => {
       this.#aborted = deps.clocks()
-    })
+    }
+    if (run.aborted) aborted()
+    run.onAbort(aborted)
   }
 
   get lost(): AbortSignal {

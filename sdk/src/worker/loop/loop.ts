@@ -1,17 +1,20 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { type Clocks, elapsedMs, type Mark, monotonicOnly, sleep } from '../../world.ts'
-import { isPassing, leftBehind, overrun, refused, Stopped, stopping, unreported } from './failure.ts'
-import { aloneMsOf, Heart } from './heart.ts'
+import { isPassing, leftBehind, overrun, refused, stopping, unreported } from './failure.ts'
+import { aloneMsOf, Heart, limitTime } from './heart.ts'
 import { GIVEN_UP, Pacing } from './pacing.ts'
 import type { FailReport, FinishReport, Hold, Keeper, LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 import { type NextCall, Reporter } from './reporter.ts'
+import { RunStop } from './run-stop.ts'
 
 /** A run, as the loop gives it to `work`. */
 export interface RunInHand {
   lease: LeaseShape
   /** Aborts with a `Stopped` when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
-  signal: AbortSignal
+  readonly signal: AbortSignal
+  /** The reason of the signal; undefined until it aborts. */
+  readonly reason: unknown
   hold: Hold
   /** A number from 0, below `concurrency`, that no other run has at the same time. */
   slot: number
@@ -36,7 +39,7 @@ export interface LoopOptions {
 
 interface Run {
   lease: LeaseShape
-  controller: AbortController
+  stop: RunStop
   /** False after it has ended or was left behind. */
   atWork: boolean
   /** Stops its heartbeats and timers. */
@@ -69,11 +72,13 @@ export class WorkerLoop {
   readonly #hurry = new AbortController()
   /** Aborts when `close` gives up on undelivered reports. */
   readonly #gone = new AbortController()
-  readonly #running = new Map<Promise<void>, Run>()
+  /** Each run, and a promise that settles when the run and its report have ended. */
+  readonly #running = new Map<Run, Promise<void>>()
   readonly #leftBehind: Promise<void>[] = []
   /** Leases whose end was not acknowledged yet. */
   readonly #inHand = new Set<string>()
-  readonly #slots = new Set<number>()
+  /** The free slots. The last one is taken next, so a worker with one run at a time stays in its slot. */
+  readonly #slots: number[]
   readonly #loop: Promise<void>
   /** Polls without an answer. A repeated poll with the same id gets the leases of the lost answer. */
   readonly #lostPolls: Pick<LeaseCall, 'pollId' | 'max'>[] = []
@@ -82,13 +87,14 @@ export class WorkerLoop {
   #asked = 0
   #leaving = 0
   #waitsForWork = false
-  #left = () => {}
+  #roomMade = () => {}
 
   constructor(options: LoopOptions, deps: WorkerDeps) {
     const { concurrency } = options
     if (!Number.isInteger(concurrency) || concurrency < 1)
       throw new RangeError('concurrency must be a whole number from 1')
     this.#options = options
+    this.#slots = [...Array(concurrency).keys()].reverse()
     this.#deps = deps
     this.#clocks = deps.clocks ?? monotonicOnly(deps.world)
     this.#keeper = deps.keeper ?? new Heart(deps, { overrun: (lease) => deps.onTrouble(overrun(lease)) })
@@ -125,32 +131,25 @@ export class WorkerLoop {
   hurry(): void {
     this.#polling.abort()
     this.#hurry.abort()
-    for (const { controller } of this.#running.values()) controller.abort(stopping())
+    for (const { stop } of this.#running.keys()) stop.abort(stopping())
   }
 
   async #ended(): Promise<void> {
     await this.#loop
-    while (this.#running.size > 0) await Promise.all(this.#running.keys())
+    while (this.#running.size > 0) await Promise.all(this.#running.values())
   }
 
   /** The leases are neither kept nor released: they expire, and no other worker gets the jobs before. */
   #leave(): void {
-    for (const [ended, run] of this.#running) {
-      this.#running.delete(ended)
+    for (const [run, ended] of this.#running) {
+      this.#running.delete(run)
       run.letGo()
       this.#deps.onTrouble(run.atWork ? leftBehind(run.lease) : unreported(run.lease))
       if (run.atWork) this.#leftBehind.push(ended)
       run.atWork = false
     }
     this.#gone.abort()
-    this.#left()
-  }
-
-  /** A new promise for each wait, because one shared promise would collect the listeners of all waits. */
-  #whenLeft(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#left = resolve
-    })
+    this.#roomMade()
   }
 
   async #poll(): Promise<void> {
@@ -161,8 +160,12 @@ export class WorkerLoop {
         continue
       }
       const call = this.#call(this.#options.concurrency - this.#inHand.size, this.#pacing.waitMs)
-      if (call === null) await Promise.race([...this.#running.keys(), this.#whenLeft()])
-      else {
+      if (call === null) {
+        // Until a run has ended, or all were left behind.
+        await new Promise<void>((resolve) => {
+          this.#roomMade = resolve
+        })
+      } else {
         this.#waitsForWork = true
         const pauseMs = await this.#ask(call, signal)
         this.#waitsForWork = false
@@ -249,60 +252,59 @@ export class WorkerLoop {
   }
 
   #begin(lease: LeaseShape, sent: Mark): void {
-    const controller = new AbortController()
+    const stop = new RunStop()
     // A run that was leased during the stop is released.
-    if (this.#polling.signal.aborted) controller.abort(stopping())
-    const run: Run = { lease, controller, atWork: false, letGo() {}, patience: null }
-    const ended = this.#run(run, sent)
-      .catch(this.#deps.onTrouble)
-      .finally(() => {
-        this.#inHand.delete(lease.lease_id)
-        this.#running.delete(ended)
-      })
+    if (this.#polling.signal.aborted) stop.abort(stopping())
+    const run: Run = { lease, stop, atWork: false, letGo() {}, patience: null }
     this.#inHand.add(lease.lease_id)
-    this.#running.set(ended, run)
+    this.#running.set(run, this.#run(run, sent))
   }
 
+  /** Never rejects. */
   async #run(run: Run, sent: Mark): Promise<void> {
-    const { lease, controller } = run
-    const { signal } = controller
-    const now = this.#clocks()
-    const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
-    const hold = this.#keeper.hold(lease, isFresh ? sent : now, controller)
-    run.letGo = () => hold.letGo()
+    const { lease, stop } = run
     try {
-      if (!isFresh && !signal.aborted && !(await this.#confirm(lease, hold, signal))) return
-      const callOff = this.#limitTime(lease, controller)
+      const now = this.#clocks()
+      const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
+      const hold = this.#keeper.hold(lease, isFresh ? sent : now, stop)
+      let callOff = () => {}
       run.letGo = () => {
         callOff()
         run.patience?.end()
         hold.letGo()
       }
+      if (!isFresh && !stop.aborted && !(await this.#confirm(lease, hold, stop.signal))) return
+      callOff = limitTime(this.#deps.world, lease, stop)
       run.atWork = true
       const ended = () => {
         callOff()
         hold.runEnded()
       }
-      const outcome = signal.aborted ? 'released' : await this.#work({ lease, signal, hold, ended })
+      const outcome = stop.aborted ? 'released' : await this.#work(run, hold, ended)
       if (!run.atWork) return
       run.atWork = false
       ended()
       if (!hold.isLost) await this.#report(run, outcome, hold)
       else await this.#deps.outbox?.drop(lease)
+    } catch (error) {
+      this.#deps.onTrouble(error)
     } finally {
       run.letGo()
+      this.#inHand.delete(lease.lease_id)
+      this.#running.delete(run)
+      this.#roomMade()
     }
   }
 
-  async #work(run: Omit<RunInHand, 'slot'>): Promise<Outcome> {
-    let slot = 0
-    while (this.#slots.has(slot)) slot++
-    this.#slots.add(slot)
+  async #work({ lease, stop }: Run, hold: Hold, ended: () => void): Promise<Outcome> {
+    // There is one: polls never ask for more runs than there is room for.
+    const slot = this.#slots.pop() ?? 0
     try {
-      return await this.#options.work({ ...run, slot })
+      // The signal of `stop` is made only if the work looks at it.
+      return await this.#options.work(Object.assign(stop, { lease, hold, slot, ended }))
     } finally {
       // Freed before the report, whose answer may bring the next run.
-      this.#slots.delete(slot)
+      this.#slots.push(slot)
     }
   }
 
@@ -332,12 +334,6 @@ export class WorkerLoop {
         if (signal.aborted) return false
       }
     }
-  }
-
-  #limitTime({ timeout_seconds: seconds }: LeaseShape, controller: AbortController): () => void {
-    if (seconds === null) return () => {}
-    const expire = () => controller.abort(new Stopped('TIMEOUT', `The run took longer than ${seconds} s`))
-    return this.#deps.world.after(seconds * 1000, expire)
   }
 
   /** Retries while the report can be accepted. If the result is refused, the run fails with the refusal. */

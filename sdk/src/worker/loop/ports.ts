@@ -1,5 +1,6 @@
 import { COST_MAX, type IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { Clocks, Mark, World } from '../../world.ts'
+import type { RunStop } from './run-stop.ts'
 
 /** Stores reports beyond the end of the process. */
 export interface Outbox {
@@ -32,7 +33,7 @@ export interface WorkerTransport {
 /** Keeps leases alive, and stops runs whose leases it cannot keep. */
 export interface Keeper {
   /** `sent`: when the call that got the lease was sent. */
-  hold(lease: LeaseShape, sent: Mark, run: AbortController): Hold
+  hold(lease: LeaseShape, sent: Mark, run: RunStop): Hold
 }
 
 /** A lease that is being kept. */

@@ -50,18 +50,16 @@ export class Publisher {
   readonly #lease: LeaseShape
   readonly #deps: PublisherDeps
   readonly #waiting: Waiting[] = []
-  readonly #hold: Pick<Hold, 'lost'>
-  readonly #signal: AbortSignal
+  readonly #run: PublishingRun
   #late: AbortController | null = null
   #lateOrLost: AbortSignal | null = null
   #sending: Promise<void> | null = null
   #published = 0
 
-  constructor({ lease, hold, signal }: PublishingRun, deps: PublisherDeps) {
-    this.#lease = lease
+  constructor(run: PublishingRun, deps: PublisherDeps) {
+    this.#lease = run.lease
     this.#deps = deps
-    this.#hold = hold
-    this.#signal = signal
+    this.#run = run
   }
 
   readonly progress: Progress = (...event: [unknown] | [string, number, unknown?]) => {
@@ -73,10 +71,13 @@ export class Publisher {
 
   /**
    * Resolves when all events are stored or refused. In an outage this takes as long as the report itself may; a stopped run does
-   * not wait that long.
+   * not wait that long. Null: no event is on its way.
    */
-  async flush({ signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
-    if (this.#sending === null) return
+  flush(run: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> | null {
+    return this.#sending && this.#end(this.#sending, run)
+  }
+
+  async #end(sending: Promise<void>, { signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
     let resolve = () => {}
     // Node 20 lacks `Promise.withResolvers`.
     const late = new Promise<void>((settle) => {
@@ -88,7 +89,7 @@ export class Publisher {
     }
     const callOff = signal.aborted ? this.#deps.world.after(hold.aloneMs * ABORTED_PART, giveUp) : () => {}
     signal.addEventListener('abort', giveUp)
-    await Promise.race([this.#sending, late])
+    await Promise.race([sending, late])
     signal.removeEventListener('abort', giveUp)
     callOff()
   }
@@ -100,7 +101,7 @@ export class Publisher {
 
   /** Created when a call must be retried, which is rare. */
   #over(): AbortSignal {
-    this.#lateOrLost ??= AbortSignal.any([this.#hold.lost, this.#lateness().signal])
+    this.#lateOrLost ??= AbortSignal.any([this.#run.hold.lost, this.#lateness().signal])
     return this.#lateOrLost
   }
 
@@ -118,7 +119,7 @@ export class Publisher {
     })
     // In an outage an event waits as long as the outcome may, and a stopped handler must not wait for it. Events that it
     // publishes after the stop are awaited.
-    await (this.#signal.aborted ? stored : unlessAborted(stored, this.#signal))
+    await (this.#run.signal.aborted ? stored : unlessAborted(stored, this.#run.signal))
   }
 
   #seqOf(stage: string, sub: number): number {

@@ -7,6 +7,7 @@ import { IchidoError, type LeaseShape } from '../../../protocol/index.ts'
 import { Stopped } from '../../loop/failure.ts'
 import { Heart } from '../../loop/heart.ts'
 import type { Outcome } from '../../loop/loop.ts'
+import { RunStop } from '../../loop/run-stop.ts'
 import { LEASE, Plane, unavailable } from '../../testing/plane.ts'
 import { httpArtifacts } from '../output/artifacts.ts'
 import { FileRefused } from '../output/files.ts'
@@ -32,7 +33,7 @@ afterEach(() => {
 interface Surroundings {
   log?: () => Promise<void>
   sendAll?: (_: LeaseShape, folder: string) => Promise<void>
-  run?: AbortController
+  run?: RunStop
   env?: Record<string, string>
   onTrouble?: (error: unknown) => void
 }
@@ -41,7 +42,7 @@ function work(command: string, surroundings: Surroundings): Promise<Outcome> {
   const {
     log = async () => {},
     sendAll = async () => {},
-    run = new AbortController(),
+    run = new RunStop(),
     env = {},
     onTrouble = () => {},
   } = surroundings
@@ -51,7 +52,7 @@ function work(command: string, surroundings: Surroundings): Promise<Outcome> {
   const lease = { ...LEASE, lease_id: `exec-${process.pid}-${root}` }
   const heart = new Heart({ world: nodeWorld, clocks: machineClocks, transport, onTrouble() {} })
   const hold = heart.hold(lease, machineClocks(), run)
-  const inHand = { lease, signal: run.signal, hold, slot: 0, ended: () => hold.runEnded() }
+  const inHand = Object.assign(run, { lease, hold, slot: 0, ended: () => hold.runEnded() })
   return execWork(deps)(inHand).finally(() => hold.letGo())
 }
 
@@ -171,7 +172,7 @@ test('a program inherits only listed and added variables', async () => {
 })
 
 test('a stopped run does not wait for its files', async () => {
-  const run = new AbortController()
+  const run = new RunStop()
   const sendAll = vi.fn(async () => {})
   // Not before it runs.
   const log = async () => run.abort(new Stopped('CANCELED', 'The job was canceled'))
