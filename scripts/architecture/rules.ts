@@ -77,7 +77,7 @@ export const ROOMS: Room[] = [
   { files: 'server/src/cli/', mayImport: ['server/src/cli/', NODE, 'server/src/library/', CONTRACT, CORE, 'sdk/src/'] },
   // This room is for applications without a control plane, so it includes nothing of one.
   { files: 'server/src/idempotency/', mayImport: ['server/src/idempotency/', CORE, PROTOCOL, WORLD] },
-  { files: `${NODE}world.ts`, mayImport: [WORLD] },
+  { files: `${NODE}world.ts`, mayImport: [WORLD, CORE] },
   { files: `${NODE}config.ts`, mayImport: [CORE, PROTOCOL] },
   // A node and the library choose the adapters, so they may import everything.
   { files: 'server/src/', mayImport: ['server/src/', 'sdk/src/'] },
