@@ -74,6 +74,8 @@ export interface Store {
   health(): Promise<StoreHealth>
   /** Throws `StoreFull` unless there is room for more than a few rows. It leaves nothing behind. */
   requireRoom(): Promise<void>
+  /** Makes the space of runs that have left `ready` and `held` usable again, where much of it has collected. Returns the rooms. */
+  vacuum(): Promise<string[]>
   close(): Promise<void>
 }
 

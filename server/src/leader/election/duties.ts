@@ -10,6 +10,7 @@ import { createRetain } from '../duties/retain.ts'
 import { createBackfill, createSchedule } from '../duties/schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from '../duties/tidy-artifacts.ts'
 import { createTrigger } from '../duties/trigger.ts'
+import { createVacuum, VACUUM_INTERVAL_MS } from '../duties/vacuum.ts'
 import type { ClockWatch } from './clock-watch.ts'
 import type { Duty, Leading } from './elect.ts'
 import type { Loop } from './loop.ts'
@@ -71,6 +72,7 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
     duty('redrive', 'redrive_interval_seconds', createRedrive({ ...deps, fairTags }, leading)),
     duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops, onAlert }, leading)),
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
+    { name: 'vacuum', intervalMs: () => VACUUM_INTERVAL_MS, tick: createVacuum(deps) },
   ]
   if (backups !== undefined) {
     // The tick returns when the next backup is due. While backups are off, a change of settings wakes it.

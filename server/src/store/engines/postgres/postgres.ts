@@ -10,6 +10,7 @@ import { migrate, postgresText, schemaVersion } from './migrate.ts'
 import { requireRoom, storeFull } from './room.ts'
 import { CONNECT_TIMEOUT_MS, type Connection, inspect, Servers, WITHIN } from './servers.ts'
 import { BEGIN, BEGIN_POOLED, openPools, READING_SESSION, SESSION } from './settings.ts'
+import { vacuum } from './vacuum.ts'
 
 export interface PostgresOptions {
   /** The caller's own pool. It stays open when the store closes. */
@@ -314,6 +315,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
       withClient(pools.others, ({ client }) =>
         requireRoom((text) => client.query({ text: postgresText(text, schema), ...WITHIN })),
       ),
+    vacuum: () => withClient(pools.others, ({ client }) => vacuum(client, schema)),
     close: letGo,
   }
 }
