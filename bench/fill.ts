@@ -30,18 +30,22 @@ export function filledIdOf({ count, nowMs }: Filling, n: number): string {
 }
 
 const MS = `($2 - ($1 - n) * ${SPACING_MS})`
-const STATE = `CASE n % 100 WHEN 0 THEN 'FAILED' WHEN 1 THEN 'CANCELED' WHEN 2 THEN 'PENDING' ELSE 'SUCCEEDED' END`
-const ENDED = `CASE n % 100 WHEN 2 THEN NULL ELSE ms + 1000 END`
+const STATE = `CASE n % 100 WHEN 0 THEN 'FAILED' WHEN 1 THEN 'CANCELED' ELSE 'SUCCEEDED' END`
+const WAITS = '(n % 100 = 2)'
 
 const SELECTS = {
   'jobs (id, kind, queue, user_id, payload, policy, priority, labels, estimated_cost_micros, created_at)': `
     SELECT id, 'kind-' || (n % ${KINDS}), 'queue-' || (n % ${QUEUES}), 'user-' || (n % ${USERS}),
       '{"to":"user-' || n || '@example.org","template":"welcome","n":' || n || '}', '{}', 0,
       CASE n % ${LABELED} WHEN 0 THEN '{"team":"team-' || (n / ${LABELED} % ${TEAMS}) || '"}' END, 0, ms FROM t`,
-  [`runs (id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
-    created_at, started_at, finished_at, continuation_state, last_event_n)`]: `
-    SELECT run_id, id, 1, true, 'queue-' || (n % ${QUEUES}), 'kind-' || (n % ${KINDS}), 'user-' || (n % ${USERS}), 1, 0, ${STATE}, 4, 0,
-      ms, ms, ms, ${ENDED}, ${ENDED}, 'NONE', 3 FROM t`,
+  [`ready (job_id, run_id, run_no, queue, kind, user_id, attempt, retry_count, version, priority, run_at, fair_tag, created_at, n,
+    bytes)`]: `
+    SELECT id, id, 1, 'queue-' || (n % ${QUEUES}), 'kind-' || (n % ${KINDS}), 'user-' || (n % ${USERS}), 1, 0, 4, 0, ms, ms, ms, 3, 60
+    FROM t WHERE ${WAITS}`,
+  [`ended (job_id, run_no, run_id, user_id, latest, state, attempt, retry_count, version, run_at, fair_tag, created_at, started_at,
+    finished_at, n)`]: `
+    SELECT id, 1, id, 'user-' || (n % ${USERS}), true, ${STATE}, 1, 0, 4, ms, ms, ms, ms + 1000, ms + 1000, 3
+    FROM t WHERE NOT ${WAITS}`,
   [`idempotency_keys (idempotency_key, user_id, operation, request_hash, hash_version, job_id, response_status, response_body,
     created_at, expires_at)`]: `
     SELECT 'key-' || n, 'user-' || (n % ${USERS}), 'submit', 'hash-' || n, 1, id, 201, '{"job_id":"…"}', ms, ms + 86400000 FROM t`,
@@ -49,10 +53,10 @@ const SELECTS = {
     SELECT 'team', 'team-' || (n / ${LABELED} % ${TEAMS}), id FROM t WHERE n % ${LABELED} = 0`,
 }
 
-const POSTGRES = `WITH t AS (SELECT n, ms, ${postgresId('8')} AS id, ${postgresId('9')} AS run_id
+const POSTGRES = `WITH t AS (SELECT n, ms, ${postgresId('8')} AS id
   FROM (SELECT n, ${MS.replace('$2', '$2::bigint').replace('$1', '$1::bigint')} AS ms FROM generate_series(1, $1::bigint) n) s)`
 const SQLITE = `WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < $1),
-  m AS (SELECT n, ${MS} AS ms FROM s), t AS (SELECT n, ms, ${sqliteId(8)} AS id, ${sqliteId(9)} AS run_id FROM m)`
+  m AS (SELECT n, ${MS} AS ms FROM s), t AS (SELECT n, ms, ${sqliteId(8)} AS id FROM m)`
 
 function postgresId(variant: string): string {
   return `(lpad(to_hex(ms), 12, '0') || '7' || lpad(to_hex(n % 4096), 3, '0') || '${variant}000' || lpad(to_hex(n), 12, '0'))::uuid`
@@ -74,7 +78,7 @@ export function fill({ count, nowMs }: Filling): Command<void> {
 }
 
 const PLAIN_INDEXES = `SELECT i.indexname AS name, i.indexdef AS definition FROM pg_indexes i
-    WHERE i.schemaname = 'ichido' AND i.tablename IN ('jobs', 'runs', 'idempotency_keys', 'job_labels')
+    WHERE i.schemaname = 'ichido' AND i.tablename IN ('jobs', 'ready', 'ended', 'idempotency_keys', 'job_labels')
       AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conname = i.indexname)`
 
 /** On PostgreSQL, inserting a million rows is four times as fast if the indexes are created afterwards. */

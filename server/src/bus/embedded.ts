@@ -5,7 +5,11 @@ export class EmbeddedBus implements Bus {
   readonly #callbacks = new Map<string, Set<(news?: News) => void>>()
 
   wake(topics: readonly Topic[], news?: News): void {
-    for (const topic of topics) for (const callback of [...(this.#callbacks.get(topic) ?? [])]) callback(news)
+    for (const topic of topics) {
+      const callbacks = this.#callbacks.get(topic)
+      // Nobody follows most jobs. A callback may end its own subscription.
+      if (callbacks !== undefined) for (const callback of [...callbacks]) callback(news)
+    }
   }
 
   subscribe(topic: Topic, callback: (news?: News) => void): () => void {

@@ -28,7 +28,7 @@ export const LAST_FLUSH_MS = 500
 /**
  * Wake-ups of single jobs, thousands a second, are sent after the few wake-ups of queues that idle workers wait for.
  */
-const OF_ONE_JOB = /^(job|logs):/
+const isOfOneJob = (topic: Topic) => topic.startsWith('job:') || topic.startsWith('logs:')
 
 /**
  * A wake-up may be lost, so its commit does not wait for the disk. The setting ends with the statement's transaction.
@@ -65,7 +65,7 @@ export class PostgresBus implements Bus {
   wake(topics: readonly Topic[], news?: News): void {
     this.#local.wake(topics, news)
     for (const topic of topics) {
-      const pending = OF_ONE_JOB.test(topic) ? this.#later : this.#soon
+      const pending = isOfOneJob(topic) ? this.#later : this.#soon
       if (pending.size < PENDING_MAX) pending.add(topic)
     }
     this.#flush()

@@ -4,7 +4,7 @@ import { check } from '../contract/common.ts'
 import { publishRequest } from '../contract/events.ts'
 import type { Services } from '../services/index.ts'
 import { toReport } from '../services/runs/runs.ts'
-import type { Report } from '../store/runs/finish-runs.ts'
+import type { FinishOutcome, Report } from '../store/runs/finish-runs.ts'
 import { checkJson, toOutage } from './local-transport.ts'
 
 /** The worker's transport inside the process. */
@@ -46,10 +46,13 @@ export function localWorkerTransport(
       await services.logs.append(workerId, leaseId, chunks).catch(throwOutage)
     },
     async report(reports, next) {
-      const recorded = Promise.all(reports.map((report) => record(services, workerId, report)))
+      const finished = runs.finishAll(
+        workerId,
+        reports.map((report) => ({ leaseId: report.leaseId, read: () => reportOf(report) })),
+      )
       // Both run at the same time.
-      const [refusals, leases] = await Promise.all([recorded, next === null ? [] : lease(next)])
-      return { refusals, leases }
+      const [outcomes, leases] = await Promise.all([finished, next === null ? [] : lease(next)])
+      return { refusals: outcomes.map(refusalOf), leases }
     },
     async release(leaseId) {
       const outcome = await runs.release(workerId, leaseId).catch(throwOutage)
@@ -58,15 +61,14 @@ export function localWorkerTransport(
   }
 }
 
-/** Returns the refusal, or null. */
-async function record(services: Services, workerId: string, report: RunReport): Promise<IchidoError | null> {
-  try {
-    const outcome = await services.runs.finish(workerId, report.leaseId, reportOf(report)).catch(throwOutage)
-    return outcome.kind === 'refused' ? new IchidoError(outcome.reason) : null
-  } catch (error) {
-    if (error instanceof IchidoError) return error
-    throw error
+/** Null: the report was recorded. */
+function refusalOf(settled: PromiseSettledResult<FinishOutcome>): IchidoError | null {
+  if (settled.status === 'fulfilled') {
+    return settled.value.kind === 'refused' ? new IchidoError(settled.value.reason) : null
   }
+  const error = toOutage(settled.reason)
+  if (error instanceof IchidoError) return error
+  throw error
 }
 
 function reportOf(report: RunReport): Report {

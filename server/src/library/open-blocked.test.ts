@@ -8,6 +8,7 @@ import { bundled } from '../../../scripts/testing/programs.ts'
 import { type FreshDatabase, freshDatabase, nodeArgs } from '../../../scripts/testing/services.ts'
 import { postgresText } from '../store/engines/postgres/migrate.ts'
 import { heartbeatWorkers } from '../store/leasing/heartbeat-runs.ts'
+import { endHeld } from '../store/runs/leader.sql.ts'
 import { type Embedded, embedded } from '../testing/services/embedded.ts'
 import { unique, until } from '../testing/store/store.ts'
 import { defineKind } from './index.ts'
@@ -107,17 +108,15 @@ test('a run that ends while the thread extends its lease stays ended', async () 
   await began.promise
   const [leader, thread] = [new pg.Client(database.url), new pg.Client(database.url)]
   await Promise.all([leader.connect(), thread.connect()])
-  const ofJob = 'FROM ichido.runs WHERE job_id = $1'
-  const read = async () =>
-    (await leader.query(`SELECT assigned_worker_id, lease_expires_at ${ofJob}`, [job.id])).rows[0]
-  const { assigned_worker_id: workerId } = await read()
+  const held = await leader.query('SELECT worker_id FROM ichido.held WHERE job_id = $1', [job.id])
+  const workerId: string = held.rows[0].worker_id
   const extend = async () => {
     const text = postgresText(heartbeatWorkers.postgres, 'ichido')
-    return (await thread.query(text, [[workerId, 'another'], 7_200_000])).rowCount
+    return (await thread.query(text, [[workerId, 'another']])).rowCount
   }
   expect(await extend()).toBe(1)
   await leader.query('BEGIN')
-  await leader.query("UPDATE ichido.runs SET state = 'TIMED_OUT' WHERE job_id = $1", [job.id])
+  await leader.query(postgresText(endHeld.postgres, 'ichido'), [[job.id], ['TIMED_OUT'], [null]])
   const extending = extend()
   await until('the thread to wait for the row', async () => {
     const { rows } = await leader.query(

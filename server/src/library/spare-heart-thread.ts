@@ -1,7 +1,6 @@
 import { writeSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import pg from 'pg'
-import { DEFAULT_LEASE_TTL_MS } from '../core/run/job.ts'
 import { postgresText } from '../store/engines/postgres/migrate.ts'
 import { CONNECT_TIMEOUT_MS, Servers } from '../store/engines/postgres/servers.ts'
 import { heartbeatWorkers } from '../store/leasing/heartbeat-runs.ts'
@@ -74,7 +73,7 @@ async function beat(sentMs: number): Promise<void> {
   // Counts from the missed pulse, when the handlers' thread was blocked.
   const fromMs = heardMs ?? atMs + data.pulseMs
   try {
-    const query = { text, values: [data.workerIds, DEFAULT_LEASE_TTL_MS], query_timeout: QUERY_TIMEOUT_MS }
+    const query = { text, values: [data.workerIds], query_timeout: QUERY_TIMEOUT_MS }
     await (await connected()).query(query)
     Atomics.add(covered, 0, BigInt(Math.round((sentMs - fromMs) * 1000)))
     // Unless the handlers' thread has continued since.

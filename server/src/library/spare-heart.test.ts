@@ -31,8 +31,8 @@ test('the covered time counts once, even after a refused heartbeat', async () =>
       const others = "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
       return (await client.query(`SELECT 1 FROM pg_stat_activity WHERE ${others} AND state = 'idle'`)).rowCount
     })
-    const refused = client.query(`SELECT pg_sleep(1.6); ALTER TABLE ichido.runs RENAME TO away; COMMIT;
-      SELECT pg_sleep(0.6); ALTER TABLE ichido.away RENAME TO runs`)
+    const refused = client.query(`SELECT pg_sleep(1.6); ALTER TABLE ichido.held RENAME TO away; COMMIT;
+      SELECT pg_sleep(0.6); ALTER TABLE ichido.away RENAME TO held`)
     // It is sent before everything stands still.
     await sleep(50)
     const [before, began] = [heart.clocks(), realWorld.monotonic()]

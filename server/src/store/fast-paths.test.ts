@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { EMPTY_OUTCOME } from '../core/run/run-state.ts'
 import { text } from '../testing/store/rows.ts'
 import { finished, renderForTest, Scene } from '../testing/store/scene.ts'
 import { sql, type TestStore, testStore } from '../testing/store/store.ts'
+import { cancelJob } from './jobs/cancel-or-delete.ts'
 import { type Leased, leaseBatch } from './leasing/lease-runs.ts'
 import type { Command, Store } from './port.ts'
 import { finishBatch } from './runs/finish-runs.ts'
@@ -85,7 +87,7 @@ test('lease leaves the same rows by its fast path and step by step', async () =>
   const [a, b] = await both(leaseBatch([poll]))
   expect(a.leases.flat().map(({ runId }) => runId)).toEqual(b.leases.flat().map(({ runId }) => runId))
   expect(a).toMatchObject({ leases: [{ length: 3 }], scanned: b.scanned })
-  await expectSameRows('runs', 3)
+  await expectSameRows('held', 3)
 })
 
 test('finish leaves the same rows by its fast path and step by step', async () => {
@@ -99,6 +101,29 @@ test('finish leaves the same rows by its fast path and step by step', async () =
   await expectSameRows('results', 2)
 })
 
+test('finish of runs that return nothing leaves the same rows by its fast path and step by step', async () => {
+  await everywhere(submitJobs([item({ kind: 'empty' }), item({ kind: 'empty' })], renderForTest))
+  const [a] = await both(leaseBatch([scene.leaseItem({ kinds: ['empty'], startId: 'start', max: 2 })]))
+  const [first, second] = a.leases.flat()
+  if (first === undefined || second === undefined) throw new Error('Two runs are leased')
+  await everywhere(cancelJob(second.jobId))
+  const empty = finished({ result: 'null' })
+  const items = [first, second].map((lease) => scene.endItem(lease, empty, { outcomeHash: EMPTY_OUTCOME }))
+  const [c, d] = await both(finishBatch(items))
+  const untimed = (outcomes: readonly object[]) => outcomes.map((outcome) => ({ ...outcome, tookMs: 0 }))
+  expect(untimed(c)).toEqual(untimed(d))
+  expect(c).toMatchObject([{ state: 'SUCCEEDED' }, { state: 'CANCELED' }])
+  await expectSameRows('ended', 4)
+  // A repeat is known as such, and other content is refused.
+  const others = items.map((item) => ({ ...item, outcomeHash: 'another' }))
+  for (const store of stores()) {
+    expect(await store.write(finishBatch(items))).toMatchObject(Array(2).fill({ kind: 'repeated' }))
+    expect(await store.write(finishBatch(others))).toMatchObject(
+      Array(2).fill({ kind: 'refused', reason: 'OUTCOME_ALREADY_RECORDED' }),
+    )
+  }
+})
+
 test.each([null, 'start'])('submit-and-lease leaves the rows of a submit and a lease, start %s', async (startId) => {
   const job = item({ kind: `at once ${startId}`, key: `at once ${startId}`, policy: { continuation_seconds: 5 } })
   const waiting = scene.leaseItem({ kinds: [job.kind], startId })
@@ -109,5 +134,5 @@ test.each([null, 'start'])('submit-and-lease leaves the rows of a submit and a l
   const { leases } = await b.write(slowly(leaseBatch([waiting])))
   const untimed = (found: readonly Leased[]) => found.map((lease) => ({ ...lease, leaseExpiresAtMs: 0, waitedMs: 0 }))
   expect(untimed(outcome.kind === 'leased' ? outcome.leases : [])).toEqual(untimed(leases.flat()))
-  await expectSameRows('jobs', startId === null ? 6 : 7)
+  await expectSameRows('jobs', startId === null ? 8 : 9)
 })

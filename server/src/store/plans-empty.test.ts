@@ -17,7 +17,7 @@ const KNOWN = [
   ...['lease_plain', 'lease_plain_from', 'lease_runs', 'lease_runs_from', 'leased_by_poll'].map(
     (name) => `${name}: artifacts by artifacts_job`,
   ),
-  'next_due: runs by runs_delayed',
+  'next_due: ready by ready_delayed',
   'next_tick_in: job_definitions by job_definitions_due',
   'read_any_log_ref: run_logs by itself',
   // The first of those that are not processed, in the order of the index.
@@ -25,8 +25,23 @@ const KNOWN = [
   // Everybody, when the default limits change.
   'forget_bytes: quotas by quotas_pkey',
   // What they count is all that the index holds.
-  'count_queue: runs by runs_delayed',
-  'list_queues: runs by runs_delayed',
+  'count_queue: ready by ready_delayed',
+  'list_queues: ready by ready_delayed',
+  'lock_exhausted: ready by ready_orphaned',
+  ...['ready', 'held', 'ended'].map((room) => `count_by_state: ${room} by itself`),
+  // Few runs are held at a time, and these want to know of all of them.
+  ...['confirm_runs', 'halt_runs', 'lock_unstarted'].map((name) => `${name}: held by held_pkey`),
+  ...[
+    'count_held',
+    'count_queue',
+    'forsake_runs',
+    'list_queues',
+    'next_lapse',
+    'read_held_queues',
+    'read_obstacles',
+  ].map((name) => `${name}: held by itself`),
+  'read_obstacles: held by itself',
+  'read_waiting: held by itself',
 ]
 
 test('no plan that was made on an empty store reads a whole growing table', async () => {

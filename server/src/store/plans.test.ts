@@ -21,17 +21,18 @@ import { openNode } from '../testing/store/store.ts'
 import { byRunAt } from '../testing/store/tags.ts'
 import { countDeadLetters } from './dead-letters/dead-letters.ts'
 import type { PostgresStore } from './engines/postgres/postgres.ts'
-import { cancelWaiting, lockLatestRun, readCancels, requestCancel } from './jobs/cancel-or-delete.ts'
+import { lockEndedState, lockHeldRun, readCancels, requestCancel } from './jobs/cancel-or-delete.ts'
 import { countListed, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
 import { findJob, readJobs, readKeptJob, readKeptJobs } from './jobs/read-jobs.ts'
 import { findLastTags } from './leasing/fair-tags.ts'
 import { heartbeatRuns } from './leasing/heartbeat-runs.ts'
-import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './leasing/leases.sql.ts'
+import { countHeld, leasedByPoll, leaseRuns, leaseRunsFrom } from './leasing/lease-runs.sql.ts'
 import { promoteDue } from './leasing/promote-runs.ts'
 import { addSpent, countInUse, lockUsers, readCharges, readRefunds, readSpent } from './limits/quotas.sql.ts'
 import { listReservations, listUsers } from './limits/quotas.ts'
+import { endHeld, endReady, orphanRuns } from './runs/leader.sql.ts'
 import { expireBatch, reviewRuns } from './runs/reap-runs.ts'
-import { finishRuns, readFacts, readFollowed, releaseRuns, startRuns } from './runs/runs.sql.ts'
+import { finishRuns, insertNextRuns, readFacts, readFollowed, releaseRuns, startRuns } from './runs/runs.sql.ts'
 import type { Statement } from './statement.ts'
 import { deleteKeys, findKeys, listKeys, readKeys, readKeysOfJobs } from './submission/keys.ts'
 import { expireReservations, readLive } from './submission/reservations.sql.ts'
@@ -85,34 +86,46 @@ afterAll(async () => {
 
 describe('a prepared statement reads its table by', () => {
   test.each<[Statement, string, string[]]>([
-    [leaseRuns(1), 'runs', ['runs_ready']],
-    [leaseRunsFrom(1), 'runs', ['runs_ready']],
-    [releaseRuns, 'runs', ['runs_pkey']],
-    [readFollowed, 'runs', ['runs_job', 'runs_pkey']],
-    [leasedByPoll, 'runs', ['runs_live']],
-    [startRuns, 'runs', ['runs_pkey']],
-    [heartbeatRuns, 'runs', ['runs_pkey']],
-    [finishRuns, 'runs', ['runs_pkey']],
-    [readFacts, 'runs', ['runs_pkey']],
-    [cancelWaiting, 'runs', ['runs_job']],
-    [lockLatestRun, 'runs', ['runs_job']],
-    [requestCancel, 'runs', ['runs_state']],
-    [readCancels, 'runs', ['runs_live']],
+    [leaseRuns(1), 'ready', ['ready_order']],
+    [leaseRunsFrom(1), 'ready', ['ready_order']],
+    [releaseRuns, 'held', ['held_pkey']],
+    [readFollowed, 'ended', ['ended_pkey']],
+    [readFollowed, 'ready', ['ready_pkey']],
+    [readFollowed, 'held', ['held_pkey']],
+    [leasedByPoll, 'held', ['held_poll']],
+    [startRuns, 'held', ['held_pkey']],
+    [heartbeatRuns, 'held', ['held_pkey']],
+    [finishRuns, 'held', ['held_pkey']],
+    [readFacts, 'ready', ['ready_pkey']],
+    [readFacts, 'held', ['held_pkey']],
+    [readFacts, 'ended', ['ended_pkey']],
+    [endReady, 'ready', ['ready_pkey']],
+    [endHeld, 'held', ['held_pkey']],
+    [orphanRuns, 'held', ['held_pkey']],
+    [insertNextRuns, 'ended', ['ended_pkey']],
+    [lockHeldRun, 'held', ['held_pkey']],
+    [requestCancel, 'held', ['held_pkey']],
+    [lockEndedState, 'ended', ['ended_pkey']],
+    [readCancels, 'held', ['held_poll']],
     [readJobs, 'jobs', ['jobs_pkey']],
-    [readJobs, 'runs', ['runs_job']],
+    [readJobs, 'ready', ['ready_pkey']],
+    [readJobs, 'held', ['held_pkey']],
+    [readJobs, 'ended', ['ended_pkey']],
     [readKeptJobs, 'jobs', ['jobs_pkey']],
-    [readKeptJobs, 'runs', ['runs_job']],
+    [readKeptJobs, 'ended', ['ended_pkey']],
     [readKeptJob, 'jobs', ['jobs_pkey']],
-    [readKeptJob, 'runs', ['runs_job']],
-    [countInUse, 'runs', ['runs_user']],
+    [readKeptJob, 'ended', ['ended_pkey']],
+    [countInUse, 'ready', ['ready_user']],
+    [countInUse, 'held', ['held_user']],
     [countInUse, 'job_reservations', ['job_reservations_open']],
     [expireReservations, 'job_reservations', ['job_reservations_open', 'job_reservations_pkey']],
     [lockUsers, 'quotas', ['quotas_pkey']],
-    [readRefunds, 'runs', ['runs_job', 'runs_pkey']],
-    [readCharges, 'runs', ['runs_job']],
+    [readRefunds, 'ended', ['ended_pkey']],
+    [readCharges, 'ended', ['ended_pkey']],
     [readSpent, 'cost_counters', ['cost_counters_pkey']],
     [readKeys, 'idempotency_keys', ['idempotency_keys_pkey']],
-    [readKeys, 'runs', ['runs_job']],
+    [readKeys, 'ready', ['ready_pkey']],
+    [readKeys, 'held', ['held_pkey']],
     [deleteKeys, 'idempotency_keys', ['idempotency_keys_job']],
     [readKeysOfJobs, 'idempotency_keys', ['idempotency_keys_job']],
     [readLive, 'job_reservations', ['job_reservations_pkey']],
@@ -150,7 +163,7 @@ describe('a lease', () => {
     async (statement) => {
       const locking = nodes(await keptPlan(node, statement)).find((plan) => plan['Node Type'] === 'LockRows')
       expect(locking?.Plans?.map((plan) => [plan['Node Type'], plan['Index Name']])).toEqual([
-        ['Index Scan', 'runs_ready'],
+        ['Index Scan', 'ready_order'],
       ])
     },
   )
@@ -174,7 +187,8 @@ test('the time of a full queue and the last tag of a user take few rows', async 
 
 test('counting the held runs of a queue reads only held runs', async () => {
   const plan = await keptPlan(node, countHeld)
-  expect(waysInto(plan, 'runs')).toEqual(['runs_live'])
+  expect(waysInto(plan, 'ready')).toEqual([])
+  expect(waysInto(plan, 'ended')).toEqual([])
 })
 
 describe('loops read only due rows:', () => {
@@ -222,7 +236,7 @@ describe('loops read only due rows:', () => {
       ]) {
         const plans = await writePlans(node, remove)
         expect(touched(plans), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
-        for (const table of ['jobs', 'runs', 'events']) {
+        for (const table of ['jobs', 'ended', 'events']) {
           for (const plan of plans) expect(waysInto(plan, table)).not.toContain('whole')
         }
       }
@@ -237,7 +251,9 @@ describe('loops read only due rows:', () => {
     expect(waiting).toHaveLength(100)
     const seen = waiting.map((one) => ({ ...one, nextRunId: v7(), random: 0 }))
     const plans = [...(await writePlans(node, review)), ...(await writePlans(node, expireBatch(term, seen)))]
-    for (const plan of plans) expect(waysInto(plan, 'runs')).not.toContain('whole')
+    for (const plan of plans) {
+      for (const table of ['ready', 'ended']) expect(waysInto(plan, table)).not.toContain('whole')
+    }
     expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(part(0.05) * 2 + 10)
   })
 })
@@ -275,16 +291,16 @@ describe('a page of a list reads about a page of rows:', () => {
     }
   })
 
-  test.each<[string, Partial<JobFilter>, string, number]>([
-    ['that wait for their time', { states: ['PENDING'], pendingFor: 'run_at' }, 'runs_delayed', part(0.1)],
-    ['with a label, of those that workers hold', { states: ['RUNNING'] }, 'runs_state', part(0.05)],
-  ])('jobs %s are found among few rows', async (_, filter, index, few) => {
+  test.each<[string, Partial<JobFilter>, string, string, number]>([
+    ['that wait for their time', { states: ['PENDING'], pendingFor: 'run_at' }, 'ready', 'ready_delayed', part(0.1)],
+    ['with a label, of those that workers hold', { states: ['RUNNING'] }, 'held', 'held_pkey', part(0.05)],
+  ])('jobs %s are found among few rows', async (_, filter, room, index, few) => {
     const label = { name: 'team', value: 'x' }
     const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter, label }, PAGE, null))
-    const ways = plans.flatMap((plan) => waysInto(plan, 'runs'))
+    const ways = plans.flatMap((plan) => waysInto(plan, room))
     expect(ways).toContain(index)
-    // Statistics decide by which of two indexes the rows that it found are then looked up one by one.
-    expect(ways.filter((way) => way !== index && way !== 'runs_job' && way !== 'runs_state')).toEqual([])
+    // The rows that it found are then looked up one by one.
+    expect(ways.filter((way) => way !== index && way !== `${room}_pkey`)).toEqual([])
     expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(few * 6)
   })
 
@@ -328,7 +344,9 @@ describe('a page of a list reads about a page of rows:', () => {
       for (const after of [null, 'token 7', 'user 7']) {
         const plans = await readPlans(node, listUsers(PAGE, after))
         expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS)
-        expect(plans.flatMap((plan) => waysInto(plan, 'runs'))).toEqual(['runs_user'])
+        expect(plans.flatMap((plan) => waysInto(plan, 'ready'))).toEqual(['ready_user'])
+        expect(plans.flatMap((plan) => waysInto(plan, 'held'))).toEqual(['held_user'])
+        expect(plans.flatMap((plan) => waysInto(plan, 'ended'))).toEqual([])
       }
     } finally {
       await client.query('TRUNCATE ichido.users')

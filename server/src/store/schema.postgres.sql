@@ -130,6 +130,7 @@ CREATE TABLE ichido.ended (
   retry_count integer NOT NULL,
   version integer NOT NULL,
   run_at bigint NOT NULL,
+  fair_tag bigint,
   created_at bigint NOT NULL,
   worker_id text,
   token text,
@@ -221,7 +222,7 @@ CREATE TABLE ichido.held (
 ) WITH (fillfactor=45, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
 CREATE INDEX held_definition ON ichido.held USING btree (definition_id) WHERE (definition_id IS NOT NULL);
 CREATE INDEX held_poll ON ichido.held USING btree (worker_id, poll_id);
-CREATE INDEX held_user ON ichido.held USING btree (user_id, job_id);
+CREATE INDEX held_user ON ichido.held USING btree (user_id);
 
 CREATE TABLE ichido.hooks (
   id uuid NOT NULL,
@@ -475,6 +476,7 @@ CREATE TABLE ichido.results (
 CREATE TABLE ichido.run_logs (
   job_id uuid NOT NULL,
   run_id uuid NOT NULL,
+  run_no integer NOT NULL,
   n integer NOT NULL,
   head boolean NOT NULL,
   stream text NOT NULL,
@@ -484,7 +486,8 @@ CREATE TABLE ichido.run_logs (
   created_at bigint NOT NULL,
   CONSTRAINT run_logs_pkey PRIMARY KEY (run_id, n)
 );
-CREATE INDEX run_logs_head ON ichido.run_logs USING btree (created_at, job_id, run_id) WHERE head;
+CREATE INDEX run_logs_head ON ichido.run_logs USING btree (created_at, run_id) WHERE head;
+CREATE INDEX run_logs_job ON ichido.run_logs USING btree (job_id, run_no, n);
 
 CREATE TABLE ichido.schema_migrations (
   version integer NOT NULL,

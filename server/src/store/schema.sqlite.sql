@@ -142,6 +142,7 @@ CREATE TABLE ended (
   retry_count integer NOT NULL,
   version integer NOT NULL,
   run_at INTEGER NOT NULL,
+  fair_tag INTEGER,
   created_at INTEGER NOT NULL,
   worker_id text,
   token text,
@@ -234,7 +235,7 @@ CREATE INDEX held_definition ON held (definition_id) WHERE definition_id IS NOT 
 
 CREATE INDEX held_poll ON held (worker_id, poll_id);
 
-CREATE INDEX held_user ON held (user_id, job_id);
+CREATE INDEX held_user ON held (user_id);
 
 CREATE TABLE hooks (
   id TEXT PRIMARY KEY,
@@ -502,6 +503,7 @@ CREATE TABLE results (
 CREATE TABLE run_logs (
   job_id TEXT NOT NULL,
   run_id TEXT NOT NULL,
+  run_no integer NOT NULL,
   n integer NOT NULL,
   head INTEGER NOT NULL,
   stream text NOT NULL,
@@ -512,7 +514,9 @@ CREATE TABLE run_logs (
   PRIMARY KEY (run_id, n)
 ) STRICT;
 
-CREATE INDEX run_logs_head ON run_logs (created_at, job_id, run_id) WHERE head;
+CREATE INDEX run_logs_head ON run_logs (created_at, run_id) WHERE head;
+
+CREATE INDEX run_logs_job ON run_logs (job_id, run_no, n);
 
 CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT;
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { everyStatement } from '../testing/store/explain.ts'
 import { eachEngine } from '../testing/store/store.ts'
-import { leaseRuns } from './leasing/leases.sql.ts'
+import { leaseRuns } from './leasing/lease-runs.sql.ts'
 import { command } from './port.ts'
 import { each, one, query, readRows, select, statement, unnamed } from './statement.ts'
 

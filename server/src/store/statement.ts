@@ -171,7 +171,12 @@ export function* each<P extends Types, R extends Types>(
   return readRows(statement, yield { ...step, inTurn: next })
 }
 
-/** The same as a step, for a fast path. */
+/** The same as `query`, as a step for a fast path. */
+export function queryStep<P extends Types, R extends Types>(statement: TypedStatement<P, R>, params: Values<P>): Step {
+  return { kind: 'query', statement, params: inOrder(statement, params) }
+}
+
+/** The same as `each`, as a step for a fast path. */
 export function eachStep<P extends Types, R extends Types>(
   statement: TypedStatement<P, R>,
   rows: readonly Values<P>[],

@@ -94,6 +94,8 @@ export interface Kept {
   runs: string[]
 }
 
+/** The job of each run, in any room. */
+export const RUNS = ['ready', 'held', 'ended'].map((room) => `SELECT job_id AS id FROM ${room}`).join(' UNION ALL ')
 export const KEYS = 'SELECT idempotency_key AS key, job_id FROM'
 
 export async function keptIn(databaseUrl: string): Promise<Kept> {
@@ -102,7 +104,7 @@ export async function keptIn(databaseUrl: string): Promise<Kept> {
   const ids = async (sql: string) => (await client.query<{ id: string }>(sql)).rows.map((row) => row.id)
   const { rows: keys } = await client.query<Stored>(`${KEYS} ichido.idempotency_keys`)
   const jobs = await ids('SELECT id FROM ichido.jobs')
-  const runs = await ids('SELECT job_id AS id FROM ichido.runs')
+  const runs = await ids(RUNS.replaceAll('FROM ', 'FROM ichido.'))
   await client.end()
   return { keys, jobs, runs }
 }

@@ -1,18 +1,18 @@
 import { describe, expect, test } from 'vitest'
 import { artifactName, awaitedArtifacts } from '../../contract/artifacts.ts'
-import { hold, isHeld, parseRange, wantedRunAt } from './artifact.ts'
+import { awaitsUploads, awaitUploadsFrom, parseRange, wantedRunAt } from './artifact.ts'
 import { RUN_AT_MAX_AHEAD_MS } from './job.ts'
 
 describe('a held run', () => {
   test('is recognized by its run_at, and keeps the wanted run_at', () => {
     const wanted = Date.UTC(2100, 0, 1) + RUN_AT_MAX_AHEAD_MS
-    expect([isHeld(wanted), isHeld(hold(wanted)), wantedRunAt(hold(wanted)), wantedRunAt(wanted)]).toEqual([
-      false,
-      true,
-      wanted,
-      wanted,
-    ])
-    expect(Number.isSafeInteger(hold(wanted))).toBe(true)
+    expect([
+      awaitsUploads(wanted),
+      awaitsUploads(awaitUploadsFrom(wanted)),
+      wantedRunAt(awaitUploadsFrom(wanted)),
+      wantedRunAt(wanted),
+    ]).toEqual([false, true, wanted, wanted])
+    expect(Number.isSafeInteger(awaitUploadsFrom(wanted))).toBe(true)
   })
 })
 

@@ -11,16 +11,16 @@ export { DEFAULT_UPLOAD_TTL_SECONDS } from '@ichido/sdk/protocol'
 export const UNUSED_ARTIFACT_TTL_MS = 7 * 24 * 3600 * 1000
 
 /**
- * A run that waits for artifacts is held: this is added to its run_at, which then lies beyond any instant that a job
- * can ask for. So neither the promoter nor the index for leases finds the run, even on nodes of an older version.
- * Quotas and cancel still see a PENDING run, and its wanted run_at is not lost.
+ * A run that waits for uploads stays in `ready`. This is added to its run_at, which then lies beyond any instant that a job can ask
+ * for. So neither the promoter nor a lease finds the run. Quotas and cancel still see a PENDING run, and its wanted run_at is not
+ * lost.
  */
-export const HELD_MS = 1_000_000_000_000_000
+export const UPLOAD_WAIT_MS = 1_000_000_000_000_000
 
-export const hold = (runAtMs: number): number => runAtMs + HELD_MS
-export const isHeld = (runAtMs: number): boolean => runAtMs >= HELD_MS
+export const awaitUploadsFrom = (runAtMs: number): number => runAtMs + UPLOAD_WAIT_MS
+export const awaitsUploads = (runAtMs: number): boolean => runAtMs >= UPLOAD_WAIT_MS
 /** The run_at that the job asked for. */
-export const wantedRunAt = (runAtMs: number): number => (isHeld(runAtMs) ? runAtMs - HELD_MS : runAtMs)
+export const wantedRunAt = (runAtMs: number): number => (awaitsUploads(runAtMs) ? runAtMs - UPLOAD_WAIT_MS : runAtMs)
 
 /** First and last byte, both included. */
 export interface ByteRange {

@@ -79,6 +79,9 @@ export type RunCommand =
 /** The outcome hash of a run that was released while RUNNING. No report has the same hash. */
 export const RELEASED_OUTCOME = 'released'
 
+/** The outcome hash of a run that returned nothing. Most runs return nothing, so a SUCCEEDED run does not store it. */
+export const EMPTY_OUTCOME = 'empty'
+
 /** Why a command was refused; each is a code of the error table. */
 export type RunRefusal =
   | 'NOT_DUE'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { hold } from './artifact.ts'
+import { awaitUploadsFrom } from './artifact.ts'
 import { type WaitingFacts, waitingFor } from './waiting.ts'
 
 const NOW = Date.UTC(2031, 4, 6)
@@ -26,7 +26,14 @@ test('a job that is running or has ended does not wait', () => {
 })
 
 test('a reason is named before reasons that only matter after it', () => {
-  const all = { runAtMs: hold(NOW + 1), awaited: ['a'], pausedAtMs: NOW, maxConcurrent: 1, running: 1, served: false }
+  const all = {
+    runAtMs: awaitUploadsFrom(NOW + 1),
+    awaited: ['a'],
+    pausedAtMs: NOW,
+    maxConcurrent: 1,
+    running: 1,
+    served: false,
+  }
   expect(reason(all)).toBe('artifacts')
   expect(reason({ ...all, runAtMs: NOW + 1 })).toBe('run_at')
   expect(reason({ ...all, runAtMs: NOW })).toBe('paused')

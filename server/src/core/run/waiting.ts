@@ -1,6 +1,6 @@
 import type { WaitingForShape } from '@ichido/sdk/protocol'
 import { quotaMessage } from '../limits/quota.ts'
-import { isHeld } from './artifact.ts'
+import { awaitsUploads } from './artifact.ts'
 import type { RunState } from './run-state.ts'
 
 /** Everything that can keep a job waiting, at one moment. */
@@ -28,7 +28,7 @@ export interface WaitingFacts {
 export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   const { queue, kind, running, redrive, maxConcurrent } = facts
   if (facts.state !== 'PENDING' && facts.state !== 'ORPHANED') return redrive === null ? null : inRedrive(redrive)
-  if (isHeld(facts.runAtMs)) {
+  if (awaitsUploads(facts.runAtMs)) {
     const artifacts = [...facts.awaited]
     return { reason: 'artifacts', message: `Waits for its artifacts: ${artifacts.join(', ')}`, artifacts }
   }

@@ -50,6 +50,7 @@ function seen(store: Store): Store {
     },
     health: () => store.health(),
     requireRoom: () => store.requireRoom(),
+    vacuum: async () => [],
     close: async () => {},
   }
 }
@@ -370,6 +371,7 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
     await client.count(2)
     for (const table of ['events', 'runs'])
       await sql(http.services.deps.store, `DELETE FROM ichido.${table} WHERE job_id = $1`, run.jobId)
+    await sql(http.services.deps.store, 'DELETE FROM ichido.jobs WHERE id = $1', run.jobId)
     expect(await client.ended).toBe(true)
     expect(client.frames.at(-1)).toMatchObject({ event: 'problem', data: { error: { code: 'NOT_FOUND' } } })
   })

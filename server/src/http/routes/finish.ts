@@ -4,7 +4,7 @@ import * as contract from '../../contract/leases.ts'
 import { errorOf } from '../../core/json/problem.ts'
 import { findJsonProblem } from '../../core/json/request-json.ts'
 import { isoOrNull } from '../../services/answers.ts'
-import { type FinishOutcome, toReport } from '../../services/runs/runs.ts'
+import { type FinishOutcome, type LeaseReport, toReport } from '../../services/runs/runs.ts'
 import { workerOf } from '../auth/auth.ts'
 import { BATCH_BODY_BYTES_MAX, bodyBytesFor } from '../server/body-limits.ts'
 import { errorBody, toIchidoError } from '../server/errors.ts'
@@ -97,7 +97,7 @@ export function finishRoutes(app: ApiInstance, context: RouteContext): void {
       const { reports, next } = request.body
       const { workerId } = workerOf(request)
       if (next !== undefined) mayLease(context, request, reply, next)
-      const recorded = Promise.all(reports.map((item) => recordItem(workerId, item, request.id)))
+      const recorded = recordAll(workerId, reports, request.id)
       if (next === undefined) return { data: await recorded }
       // The database does both at the same time.
       const [data, leases] = await Promise.all([recorded, leaseNext(context, request, reply, next)])
@@ -105,27 +105,47 @@ export function finishRoutes(app: ApiInstance, context: RouteContext): void {
     },
   )
 
-  async function recordItem(workerId: string, item: unknown, requestId: string) {
-    try {
-      const input = parseItem(item)
-      const outcome = await finish(workerId, input.lease_id, input)
-      const answer =
-        'error_code' in input ? renderFailure(outcome) : { state: outcome.state, repeated: outcome.kind === 'repeated' }
-      return { lease_id: input.lease_id, status: 200, ...answer }
-    } catch (thrown) {
-      const error = toIchidoError(thrown)
-      if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'an item of a batch failed')
-      return { lease_id: leaseIdOf(item), status: error.status, ...errorBody(error, requestId) }
-    }
+  async function recordAll(workerId: string, items: readonly unknown[], requestId: string) {
+    const reports = items.map(parseItem)
+    const outcomes = await services.runs.finishAll(workerId, reports)
+    return outcomes.map((settled, i) => {
+      try {
+        if (settled.status === 'rejected') throw settled.reason
+        const outcome = settled.value
+        if (outcome.kind === 'refused') throw new IchidoError(outcome.reason)
+        const answer = isFailure(items[i])
+          ? renderFailure(outcome)
+          : { state: outcome.state, repeated: outcome.kind === 'repeated' }
+        return { lease_id: reports[i]?.leaseId ?? null, status: 200, ...answer }
+      } catch (thrown) {
+        const error = toIchidoError(thrown)
+        if (error.code === 'INTERNAL') app.log.error({ err: thrown, requestId }, 'an item of a batch failed')
+        return { lease_id: leaseIdOf(items[i]), status: error.status, ...errorBody(error, requestId) }
+      }
+    })
   }
 }
 
-function parseItem(item: unknown) {
-  const failed = typeof item === 'object' && item !== null && 'error_code' in item
-  if (failed) return check(contract.failureItem, item)
+const isFailure = (item: unknown) => typeof item === 'object' && item !== null && 'error_code' in item
+
+/** An item that cannot be read fails alone. */
+function parseItem(item: unknown): LeaseReport {
+  try {
+    const input = isFailure(item) ? check(contract.failureItem, item) : check(contract.resultItem, checkedJson(item))
+    const guards = { version: input.version, leaderEpoch: input.leader_epoch }
+    return { leaseId: input.lease_id, read: () => toReport(input), guards }
+  } catch (error) {
+    const read = () => {
+      throw error
+    }
+    return { leaseId: '', read }
+  }
+}
+
+function checkedJson(item: unknown): unknown {
   const problem = findJsonProblem(JSON.stringify(item))
   if (problem !== null) throw errorOf(problem)
-  return check(contract.resultItem, item)
+  return item
 }
 
 function leaseIdOf(item: unknown): string | null {

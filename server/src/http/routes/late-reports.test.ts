@@ -83,7 +83,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const again = await taken(first, lease.queue)
     expect(again.run_id).not.toBe(lease.run_id)
     await expectRefused(first, lease, ['ALREADY_ENDED', 'OUTCOME_ALREADY_RECORDED', 'LEASE_LOST'], 'result')
-    await expectRefused(first, { ...lease, lease_id: `${again.run_id}.AAAAAAAAAAAAAAAAAAAAAA` }, ['LEASE_LOST'])
+    await expectRefused(first, { ...lease, lease_id: `${again.job_id}.AAAAAAAAAAAAAAAAAAAAAA` }, ['LEASE_LOST'])
   })
 
   test('with an old version or epoch', async () => {

@@ -202,12 +202,12 @@ describe.each(ENGINES)('%s', (engine) => {
     const tail = await textOf(services(), tailed.jobId, { tail: 10_000 })
     services().deps.store = whole
     expect([tail, await isArchived(tailed.runId)]).toEqual([texts.join(''), true])
-    await whole.write(command('forget', () => forgetLogs([tailed.runId], 100)))
+    await whole.write(command('forget', () => forgetLogs(JSON.stringify([tailed.jobId]), 100)))
     await sweepAll(0)
     // And one that has the file open when it goes with its job.
     const another = await services().logs.readAll(LOCAL_ADMIN, writing.jobId, { after: null })
     await another.next()
-    await store().write(command('forget', () => forgetLogs([writing.runId, run.runId], 100)))
+    await store().write(command('forget', () => forgetLogs(JSON.stringify([writing.jobId, run.jobId]), 100)))
     rmSync(join(place.folder, only(place.files())))
     let count = 1
     for await (const _ of another) count++
@@ -423,7 +423,7 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(place.files()).toHaveLength(5)
       await sweepAll(0)
       expect(place.files()).toHaveLength(5)
-      await store().write(command('forget', () => forgetLogs([gone.runId], 100)))
+      await store().write(command('forget', () => forgetLogs(JSON.stringify([gone.jobId]), 100)))
       await sweepAll(0)
       expect(place.files()).toHaveLength(3)
       await sweepAll(DAY_MS + 60_000)

@@ -86,7 +86,7 @@ describe('a heartbeat', () => {
     const { lease, expire } = await confirming()
     await scene.heartbeat(lease)
     await scene.age(61_000)
-    expect(await nodes.a().write(review())).toMatchObject({ waiting: [{ runId: lease.runId }] })
+    expect(await nodes.a().write(review())).toMatchObject({ waiting: [{ jobId: lease.jobId }] })
     expect(await nodes.a().write(expire)).toEqual([])
     expect(await scene.state(lease.jobId)).toBe('RUNNING')
   })

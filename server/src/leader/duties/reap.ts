@@ -34,7 +34,7 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
       const leftMs = (why: string, at: number | null) => {
         if (at === null) return null
         // After a heartbeat and another expiry the deadline differs, and a new wait begins.
-        const mark = `${one.runId}/${one.version}/${why}/${at}`
+        const mark = `${one.jobId}/${one.version}/${why}/${at}`
         const markedMs = before.get(mark) ?? nowMs
         since.set(mark, markedMs)
         return markedMs + one.continuationMs - nowMs

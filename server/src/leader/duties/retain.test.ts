@@ -24,7 +24,9 @@ const PATIENT = { timeout: 20_000 }
 /** All that belongs to a job. */
 const OF_JOBS = [
   'jobs',
-  'runs',
+  'ready',
+  'held',
+  'ended',
   'results',
   'events',
   'run_logs',
@@ -32,7 +34,7 @@ const OF_JOBS = [
   'artifacts',
   'expired_keys',
   'dead_letters',
-  'held_runs',
+  'upload_waits',
   'once_counters',
 ]
 
@@ -162,10 +164,10 @@ describe.each(ENGINES)('%s', (engine) => {
       await retainAll()
       expect(await ids()).toEqual([active])
       for (const table of OF_JOBS) {
-        const left = { jobs: 1, runs: 1 }[table] ?? 0
+        const left = { jobs: 1, ready: 1 }[table] ?? 0
         expect(await rows(table), table).toBe(left)
       }
-      expect(Object.fromEntries(removed)).toMatchObject({ jobs: 1, runs: 1, events: 3, results: 1, artifacts: 1 })
+      expect(Object.fromEntries(removed)).toMatchObject({ jobs: 1, ended: 1, events: 3, results: 1, artifacts: 1 })
       await expect(get(done)).rejects.toMatchObject({ code: 'NOT_FOUND' })
     })
 
@@ -208,7 +210,8 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await ids()).toEqual([marked])
       await scene.services.redrives.abort(LOCAL_ADMIN, redrive.redrive_id)
       await retainAll()
-      for (const table of ['jobs', 'runs', 'dead_letters', 'events']) expect(await rows(table), table).toBe(0)
+      for (const table of ['jobs', 'ready', 'held', 'ended', 'dead_letters', 'events'])
+        expect(await rows(table), table).toBe(0)
     })
 
     test('a replacement stays as long as the job that it replaced', async () => {

@@ -30,7 +30,7 @@ describe.each(ENGINES)('%s', (engine) => {
   test('an overdue upload wakes the job’s readers, and a full batch continues', async () => {
     await scene.settings.put(LOCAL_ADMIN, 'uploads_batch_max', 2)
     const jobIds = await Promise.all(Array.from({ length: 3 }, () => scene.submit({ artifacts: [{ name: 'a' }] })))
-    await sql(scene.store, 'UPDATE ichido.held_runs SET expires_at = 0')
+    await sql(scene.store, 'UPDATE ichido.upload_waits SET expires_at = 0')
     scene.woken()
     scene.ended.length = 0
     const expire = createExpireUploads(scene)

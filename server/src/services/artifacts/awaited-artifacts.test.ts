@@ -15,7 +15,7 @@ eachArtifactServices(({ services, submitter, submit, send, job, leasable, tidy, 
   async function passDeadline(jobId: string, ms = 301_000) {
     await sql(
       services().deps.store,
-      `UPDATE ichido.held_runs SET expires_at = expires_at - ${ms} WHERE job_id = $1`,
+      `UPDATE ichido.upload_waits SET expires_at = expires_at - ${ms} WHERE job_id = $1`,
       jobId,
     )
   }

@@ -14,7 +14,7 @@ import {
   type UploadOwner,
 } from '../../store/artifacts/artifacts.ts'
 import { findJobs } from '../../store/jobs/read-jobs.ts'
-import { runIdOf } from '../../store/runs/run-facts.ts'
+import { jobIdOf } from '../../store/runs/run-facts.ts'
 import { iso, isoOrNull, notFound } from '../answers.ts'
 import { blobsOf, type Deps } from '../deps.ts'
 
@@ -51,9 +51,9 @@ export function createUpload(deps: Deps): (sender: Sender, request: UploadReques
   async function ownerOf(sender: Sender, { jobId, leaseId }: UploadRequest): Promise<UploadOwner> {
     if ('workerId' in sender) {
       if (leaseId === null) throw missing('lease_id')
-      const runId = runIdOf(leaseId)
-      if (runId === null) throw notFound('lease', leaseId)
-      return { kind: 'output', runId, workerId: sender.workerId, leaseId }
+      const jobId = jobIdOf(leaseId)
+      if (jobId === null) throw notFound('lease', leaseId)
+      return { kind: 'output', jobId, workerId: sender.workerId, leaseId }
     }
     if (leaseId !== null)
       throw new IchidoError('FORBIDDEN', 'Only the worker that holds the lease can send files with it')

@@ -15,7 +15,7 @@ import {
 import { type EventRow, findCursorOfSeq, findEvents, findLatestState } from '../../store/events/events.ts'
 import { type IngestOutcome, ingestEvents } from '../../store/events/ingest-events.ts'
 import { type PublishItem, type PublishOutcome, publishBatch } from '../../store/events/publish.ts'
-import { runIdOf } from '../../store/runs/run-facts.ts'
+import { jobIdOf } from '../../store/runs/run-facts.ts'
 import { iso, notFound, requireId } from '../answers.ts'
 import { Batcher } from '../batching/batcher.ts'
 import type { Deps } from '../deps.ts'
@@ -95,12 +95,12 @@ export function createEventService(deps: Deps): EventService {
   })
 
   async function publishAll(workerId: string, leaseId: string, events: readonly NewEvent[]): Promise<boolean[]> {
-    const runId = runIdOf(leaseId)
-    if (runId === null) throw notFound('lease', leaseId)
-    const outcome = await batcher.add({ runId, workerId, leaseId, events: events.map(toItem) })
+    const jobId = jobIdOf(leaseId)
+    if (jobId === null) throw notFound('lease', leaseId)
+    const outcome = await batcher.add({ jobId, workerId, leaseId, events: events.map(toItem) })
     if (outcome.kind === 'refused') {
       meter.fenced('publish', outcome.reason)
-      evidence.refused(runId, outcome.reason)
+      evidence.refused(jobId, outcome.reason)
       throw new IchidoError(outcome.reason)
     }
     if (outcome.kind === 'invalid') {

@@ -18,6 +18,7 @@ test('readers with the same cursor share a read, within limits', async () => {
     },
     health: () => store.health(),
     requireRoom: () => store.requireRoom(),
+    vacuum: async () => [],
     close: async () => {},
   }
   const feed = new JobFeed(counting, ({ n, data }) => `${n} ${data}\n`, run.jobId, 6)

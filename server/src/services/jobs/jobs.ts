@@ -12,7 +12,7 @@ import {
 import { clip } from '../../core/json/text.ts'
 import { MICROS } from '../../core/limits/quota.ts'
 import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
-import { isHeld, wantedRunAt } from '../../core/run/artifact.ts'
+import { awaitsUploads, wantedRunAt } from '../../core/run/artifact.ts'
 import { type JobPolicy, toBackoffShape } from '../../core/run/job.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
@@ -75,8 +75,7 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
     const found = await store.read(findJob(jobId))
     if (found === null || !mayRead(caller, found.job.user_id)) throw notFound('job', jobId)
     const waitingFor = await reasonToWait(found.job)
-    const ids = [jobId, ...found.runs.map(({ id }) => id)]
-    return renderDetail(found, waitingFor, evidence.total(found.once, ids))
+    return renderDetail(found, waitingFor, evidence.total(found.once, jobId))
   }
 
   /** The owner and operators may change a job. */
@@ -196,7 +195,7 @@ function renderJob(job: ListedJob, error: RunErrorShape | null): JobShape {
     estimated_cost: job.estimated_cost_micros / MICROS,
     created_at: iso(job.created_at),
     run_at: iso(wantedRunAt(job.run_at)),
-    awaits_artifacts: isHeld(job.run_at) && job.state === 'PENDING',
+    awaits_artifacts: awaitsUploads(job.run_at) && job.state === 'PENDING',
     started_at: isoOrNull(job.started_at),
     finished_at: isoOrNull(job.finished_at),
     cancel_requested_at: isoOrNull(job.cancel_requested_at),
@@ -209,7 +208,7 @@ function renderJob(job: ListedJob, error: RunErrorShape | null): JobShape {
 
 function renderRun(run: ShownRun): RunShape {
   return {
-    run_id: run.id,
+    run_id: run.run_id,
     run_no: run.run_no,
     state: run.state,
     version: run.version,
@@ -217,13 +216,13 @@ function renderRun(run: ShownRun): RunShape {
     retry_count: run.retry_count,
     run_at: iso(wantedRunAt(run.run_at)),
     created_at: iso(run.created_at),
-    assigned_worker_id: run.assigned_worker_id,
+    assigned_worker_id: run.worker_id,
     assigned_at: isoOrNull(run.assigned_at),
     lease_expires_at: isoOrNull(run.lease_expires_at),
     started_at: isoOrNull(run.started_at),
     finished_at: isoOrNull(run.finished_at),
-    continuation_state: run.continuation_state === 'CONFIRMING' ? 'CONFIRMING' : 'NONE',
-    continuation_check_deadline_at: isoOrNull(run.continuation_check_deadline_at),
+    continuation_state: run.deadline_at === null ? 'NONE' : 'CONFIRMING',
+    continuation_check_deadline_at: isoOrNull(run.deadline_at),
     cancel_requested_at: isoOrNull(run.cancel_requested_at),
     error: run.error,
   }

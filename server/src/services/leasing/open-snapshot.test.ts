@@ -56,7 +56,7 @@ async function pagesRead(queue: string, from: Position | null): Promise<number> 
         const [row] = yield { ...step, statement: { name: '', postgres, sqlite: [] } }
         const plan: unknown = row?.['QUERY PLAN']
         const [{ Plan }] = plan as [{ Plan: PlanNode }]
-        const scan = nodes(Plan).find((found) => found['Index Name'] === 'runs_ready')
+        const scan = nodes(Plan).find((found) => found['Index Name'] === 'ready_order')
         pages = Number((scan as { 'Shared Hit Blocks'?: number } | undefined)?.['Shared Hit Blocks'] ?? 0)
         throw undo
       }
@@ -73,8 +73,8 @@ test('leasing stays fast under an open snapshot', { timeout: 1_800_000 }, async 
   const queue = 'drained'
   await insertBulk(node, { count: RUNS, state: 'PENDING', queue })
   // Not through the store, whose statements have a timeout of ten seconds.
-  await dump.query('UPDATE ichido.runs SET priority = 0 WHERE queue = $1', [queue])
-  await dump.query('VACUUM ANALYZE ichido.runs')
+  await dump.query('UPDATE ichido.ready SET priority = 0 WHERE queue = $1', [queue])
+  await dump.query('VACUUM ANALYZE ichido.ready')
   await dump.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM ichido.jobs LIMIT 1')
 
   const deps = { world: realWorld, store: node, bus: new EmbeddedBus(), meter: silentMeter, limits: DEFAULT_LIMITS }

@@ -28,7 +28,7 @@ interface Line {
 
 /** The place in the queue of a job that is being submitted. */
 interface ComingJob extends Position {
-  runId: string
+  jobId: string
 }
 
 /** Waiting polls for jobs that are being submitted. No look takes these polls until the match has ended. */
@@ -392,5 +392,5 @@ export class PollDispatcher {
 }
 
 function orderOf(a: ComingJob, b: ComingJob): number {
-  return b.priority - a.priority || a.fairTag - b.fairTag || (a.runId < b.runId ? -1 : 1)
+  return b.priority - a.priority || a.fairTag - b.fairTag || (a.jobId < b.jobId ? -1 : 1)
 }

@@ -4,7 +4,7 @@ import { storableText } from '../../core/json/text.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { LOG_START, type LogAmount, type LogChunk, type LogPlace, storeLogs } from '../../store/logs/run-logs.ts'
-import { runIdOf } from '../../store/runs/run-facts.ts'
+import { jobIdOf } from '../../store/runs/run-facts.ts'
 import { notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import { waitFor } from '../wait.ts'
@@ -54,13 +54,13 @@ export function createLogService(deps: Deps): LogService {
 
   return {
     async append(workerId, leaseId, chunks) {
-      const runId = runIdOf(leaseId)
-      if (runId === null) throw notFound('lease', leaseId)
+      const jobId = jobIdOf(leaseId)
+      if (jobId === null) throw notFound('lease', leaseId)
       const storable = chunks.map((chunk) => ({ ...chunk, text: storableText(chunk.text) }))
-      const item = { runId, workerId, leaseId, chunks: storable, bytesMax: LOG_BYTES_MAX }
+      const item = { jobId, workerId, leaseId, chunks: storable, bytesMax: LOG_BYTES_MAX }
       const outcome = await store.write(storeLogs(item))
       if (outcome.kind === 'refused') {
-        evidence.refused(runId, outcome.reason)
+        evidence.refused(jobId, outcome.reason)
         throw new IchidoError(outcome.reason)
       }
       if (outcome.accepted > 0) bus.wake([`logs:${outcome.jobId}`])

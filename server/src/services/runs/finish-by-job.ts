@@ -3,7 +3,7 @@ import { TIMEOUT } from '../../core/run/run-state.ts'
 import { findLeaseOfJob, type LeaseOfJob } from '../../store/leasing/leased.ts'
 import type { FinishOutcome, Report } from '../../store/runs/finish-runs.ts'
 import { findLateness, type Lateness } from '../../store/runs/late-reports.ts'
-import { runIdOf } from '../../store/runs/run-facts.ts'
+import { jobIdOf } from '../../store/runs/run-facts.ts'
 import { iso, notFound, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import type { RunService } from './runs.ts'
@@ -43,9 +43,8 @@ export async function finishByJob(
 /** The same error with a message that says what happened to the job, if the report came too late. */
 async function refusal(deps: Deps, { jobId, workerId, leaseId }: LeaseOfJob, error: IchidoError): Promise<IchidoError> {
   if (error.code !== 'LEASE_LOST' && error.code !== 'ALREADY_ENDED') return error
-  const runId = leaseId === null ? null : runIdOf(leaseId)
-  if (leaseId !== null && runId === null) return error
-  const late = await deps.store.read(findLateness(jobId, workerId, runId))
+  if (leaseId !== null && jobIdOf(leaseId) === null) return error
+  const late = await deps.store.read(findLateness(jobId, workerId, leaseId))
   if (late?.state !== 'TIMED_OUT' || late.leaseEndedAtMs === null) return error
   const endedAt = iso(late.leaseEndedAtMs)
   const [what, remedy] =

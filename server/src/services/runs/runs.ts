@@ -6,20 +6,15 @@ import { clip, storableText } from '../../core/json/text.ts'
 import { requestHash } from '../../core/keys/key.ts'
 import { toMicros } from '../../core/limits/quota.ts'
 import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
-import { isFinal, type RunError } from '../../core/run/run-state.ts'
+import { EMPTY_OUTCOME, isFinal, type RunError } from '../../core/run/run-state.ts'
 import { findCancels } from '../../store/jobs/cancel-or-delete.ts'
+import { findOwner } from '../../store/jobs/job-owner.ts'
 import { type HeartbeatItem, type HeartbeatOutcome, heartbeatBatch } from '../../store/leasing/heartbeat-runs.ts'
 import type { Leased } from '../../store/leasing/lease-runs.ts'
 import { type ReleaseItem, type ReleaseOutcome, releaseBatch } from '../../store/leasing/release-runs.ts'
-import {
-  type FinishItem,
-  type FinishOutcome,
-  findOwner,
-  finishBatch,
-  type Report,
-} from '../../store/runs/finish-runs.ts'
+import { type FinishItem, type FinishOutcome, finishBatch, type Report } from '../../store/runs/finish-runs.ts'
 import { finishLate } from '../../store/runs/late-reports.ts'
-import { runIdOf } from '../../store/runs/run-facts.ts'
+import { jobIdOf } from '../../store/runs/run-facts.ts'
 import { type StartItem, type StartOutcome, startBatch } from '../../store/runs/start-runs.ts'
 import { notFound } from '../answers.ts'
 import { Batcher, type BatcherOptions } from '../batching/batcher.ts'
@@ -58,8 +53,17 @@ export interface RunService {
    */
   cancels(workerId: string, known: readonly string[], waitMs: number, signal?: AbortSignal): Promise<string[]>
   finish(workerId: string, leaseId: string, report: Report, guards?: ReportGuards): Promise<FinishOutcome>
+  /** Each report has its own outcome, in the order of the reports, also one that cannot be read. */
+  finishAll(workerId: string, reports: readonly LeaseReport[]): Promise<PromiseSettledResult<FinishOutcome>[]>
   /** Gives a run back, without a retry. */
   release(workerId: string, leaseId: string): Promise<ReleaseOutcome>
+}
+
+export interface LeaseReport {
+  leaseId: string
+  /** May throw. */
+  read(): Report
+  guards?: ReportGuards | undefined
 }
 
 interface ReportGuards {
@@ -72,6 +76,9 @@ interface ReportGuards {
 const LEASE_TOKEN_BYTES = 16
 /** No run follows a success. */
 const NO_RUN = ''
+/** Keeps a report out of the batch that has no costs. */
+const APART = new Error('The report has a cost')
+const hasCost = ({ report }: FinishItem) => report.verb === 'finish' && report.costMicros !== null
 
 export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunService {
   const { world, store, bus, meter, limits, evidence } = deps
@@ -119,19 +126,52 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
 
   function counted<Outcome extends { kind: string } | { kind: 'refused'; reason: string }>(
     verb: string,
-    runId: string,
+    jobId: string,
     outcome: Outcome,
   ): Outcome {
     if ('reason' in outcome) {
       meter.fenced(verb, outcome.reason)
-      evidence.refused(runId, outcome.reason)
+      evidence.refused(jobId, outcome.reason)
     }
     return outcome
   }
 
+  function finishItem(workerId: string, leaseId: string, told: Report, guards: ReportGuards = {}): FinishItem {
+    const whole = mended(told)
+    const report = clipped(whole)
+    if (report.verb === 'finish' && bytesOfReport(report) > limits.resultBytesMax) {
+      throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
+    }
+    return {
+      jobId: jobOf(leaseId),
+      workerId,
+      leaseId,
+      version: guards.version ?? null,
+      leaderEpoch: guards.leaderEpoch ?? null,
+      outcomeHash: outcomeHash(whole),
+      report,
+      nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
+      random: report.verb === 'fail' ? world.random() : 0,
+    }
+  }
+
+  async function finishWithCost(item: FinishItem): Promise<FinishOutcome> {
+    return costs.add({ ...item, ownerId: (await store.read(findOwner(item.jobId))) ?? item.jobId })
+  }
+
+  function finished({ jobId, report }: FinishItem, outcome: FinishOutcome): FinishOutcome {
+    if (outcome.kind === 'recorded') {
+      meter.ended(outcome.state, outcome.retries)
+      meter.reported(outcome.state, outcome.tookMs)
+      if (outcome.next !== null) meter.retried('policy')
+      if (outcome.dead) meter.deadLetterMade()
+    } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
+    return counted(report.verb, jobId, outcome)
+  }
+
   /** The worker disconnected during the lease, and cannot repeat its poll, which has no name. */
-  async function giveBack({ runId, leaseId, workerId }: Leased): Promise<void> {
-    await releases.add({ runId, workerId, leaseId, nextRunId: world.uuid() })
+  async function giveBack({ jobId, leaseId, workerId }: Leased): Promise<void> {
+    await releases.add({ jobId, workerId, leaseId, nextRunId: world.uuid() })
   }
 
   return {
@@ -163,15 +203,15 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     },
 
     async start(workerId, leaseId, startId, version) {
-      const runId = runOf(leaseId)
-      const outcome = await starts.add({ runId, workerId, leaseId, version: version ?? null, startId })
+      const jobId = jobOf(leaseId)
+      const outcome = await starts.add({ jobId, workerId, leaseId, version: version ?? null, startId })
       if (outcome.kind === 'started') meter.started(outcome.waitedMs)
-      return counted('start', runId, outcome)
+      return counted('start', jobId, outcome)
     },
 
     async heartbeat(workerId, leaseId) {
-      const item = { runId: runOf(leaseId), workerId, leaseId, leaseTtlMs: DEFAULT_LEASE_TTL_MS }
-      return counted('heartbeat', item.runId, await beats.add(item))
+      const item = { jobId: jobOf(leaseId), workerId, leaseId }
+      return counted('heartbeat', item.jobId, await beats.add(item))
     },
 
     async cancels(workerId, known, waitMs, signal) {
@@ -185,43 +225,41 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     },
 
     async finish(workerId, leaseId, told, guards = {}) {
-      const whole = mended(told)
-      const report = clipped(whole)
-      if (report.verb === 'finish' && bytesOfReport(report) > limits.resultBytesMax) {
-        throw new IchidoError('PAYLOAD_TOO_LARGE', `The result is larger than ${limits.resultBytesMax} bytes`)
-      }
-      const runId = runOf(leaseId)
-      const item = {
-        runId,
-        workerId,
-        leaseId,
-        version: guards.version ?? null,
-        leaderEpoch: guards.leaderEpoch ?? null,
-        outcomeHash: outcomeHash(whole),
-        report,
-        nextRunId: report.verb === 'fail' ? world.uuid() : NO_RUN,
-        random: world.random(),
-      }
-      const hasCost = report.verb === 'finish' && report.costMicros !== null
-      const inTime = await (hasCost
-        ? costs.add({ ...item, ownerId: (await store.read(findOwner(runId))) ?? runId })
-        : ends.add(item))
+      const item = finishItem(workerId, leaseId, told, guards)
+      const inTime = await (hasCost(item) ? finishWithCost(item) : ends.add(item))
       const tooLate = inTime.kind === 'refused' && inTime.reason === 'ALREADY_ENDED'
-      const outcome = guards.late && tooLate ? await finishLateRun(item) : inTime
-      if (outcome.kind === 'recorded') {
-        meter.ended(outcome.state, outcome.retries)
-        meter.reported(outcome.state, outcome.tookMs)
-        if (outcome.next !== null) meter.retried('policy')
-        if (outcome.dead) meter.deadLetterMade()
-      } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
-      return counted(report.verb, runId, outcome)
+      return finished(item, guards.late && tooLate ? await finishLateRun(item) : inTime)
+    },
+
+    async finishAll(workerId, reports) {
+      const items: (FinishItem | undefined)[] = Array(reports.length)
+      const costly: [number, FinishItem][] = []
+      const settled = await ends.addAll([...reports.keys()], (i) => {
+        const { leaseId, read, guards } = reports[i] as LeaseReport
+        const item = finishItem(workerId, leaseId, read(), guards)
+        items[i] = item
+        if (!hasCost(item)) return item
+        costly.push([i, item])
+        throw APART
+      })
+      await Promise.all(
+        costly.map(async ([i, item]) => {
+          const [outcome] = await Promise.allSettled([finishWithCost(item)])
+          settled[i] = outcome
+        }),
+      )
+      for (const [i, one] of settled.entries()) {
+        const item = items[i]
+        if (one.status === 'fulfilled' && item !== undefined) finished(item, one.value)
+      }
+      return settled
     },
 
     async release(workerId, leaseId) {
-      const runId = runOf(leaseId)
-      const outcome = await releases.add({ runId, workerId, leaseId, nextRunId: world.uuid() })
+      const jobId = jobOf(leaseId)
+      const outcome = await releases.add({ jobId, workerId, leaseId, nextRunId: world.uuid() })
       if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state)
-      return counted('release', runId, outcome)
+      return counted('release', jobId, outcome)
     },
   }
 }
@@ -237,10 +275,10 @@ function wakesOfRelease(outcome: ReleaseOutcome): Topic[] {
   return outcome.queue === null ? [`job:${outcome.jobId}`] : [`job:${outcome.jobId}`, `queue:${outcome.queue}`]
 }
 
-function runOf(leaseId: string): string {
-  const runId = runIdOf(leaseId)
-  if (runId === null) throw notFound('lease', leaseId)
-  return runId
+function jobOf(leaseId: string): string {
+  const jobId = jobIdOf(leaseId)
+  if (jobId === null) throw notFound('lease', leaseId)
+  return jobId
 }
 
 /** The end of a run in the form of the API. */
@@ -298,12 +336,9 @@ function outcomeHash(report: Report): string {
   if (report.verb === 'fail')
     return requestHash({ verb: 'fail', code: report.error.code, message: report.error.message })
   const { result, summaryText, freqsCsv } = report
-  if (result === 'null' && summaryText === null && freqsCsv === null) return NO_RESULT_HASH
+  if (result === 'null' && summaryText === null && freqsCsv === null) return EMPTY_OUTCOME
   return requestHash({ verb: 'finish', result: JSON.parse(result ?? 'null') as unknown, summaryText, freqsCsv })
 }
-
-/** Most reports have no result. */
-const NO_RESULT_HASH = requestHash({ verb: 'finish', result: null, summaryText: null, freqsCsv: null })
 
 function bytesOfReport(report: Report): number {
   const parts =

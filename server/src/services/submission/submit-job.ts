@@ -170,7 +170,6 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
   const problem = options.definitionId === undefined ? priorityProblem(deps, caller, input.priority) : null
   return {
     jobId: world.uuid(),
-    runId: world.uuid(),
     userId: caller.userId,
     kind: input.kind,
     queue,

@@ -16,14 +16,14 @@ const FAILED: ReadonlySet<string> = new Set(['FAILED', 'TIMED_OUT'])
  * many repeats do not cause many writes.
  */
 export interface PromiseCounters {
-  /** A count of a run belongs to its job. Unknown ids are not counted. */
-  count(jobOrRunId: string, what: keyof PromiseCounts, times?: number): void
+  /** Unknown jobs are not counted. */
+  count(jobId: string, what: keyof PromiseCounts, times?: number): void
   /** Counts a submission that made no job. */
   notCreated(outcome: SubmitOutcome): void
   /** Counts a refused write of a worker. */
-  refused(jobOrRunId: string, reason: string): void
-  /** The stored counts of a job, plus those of the job and its runs that this node has not written yet. */
-  total(stored: readonly StoredCounts[], ids: readonly string[]): PromiseCounts
+  refused(jobId: string, reason: string): void
+  /** The stored counts of a job, plus those that this node has not written yet. */
+  total(stored: readonly StoredCounts[], jobId: string): PromiseCounts
   /** Writes a batch. A call during a write shares that write. The answer is 0 if there is more. */
   flush(): Promise<number | null>
   close(): Promise<void>
@@ -36,7 +36,7 @@ interface PromiseCountersOptions {
   meter: Pick<Meter, 'evidenceLost'>
 }
 
-/** The maximum of jobs and runs with unwritten counts. At half of it the oldest are written at once. */
+/** The maximum of jobs with unwritten counts. At half of it the oldest are written at once. */
 const WAITING_MAX = 20_000
 /** The timeout of the last write of a node that stops. */
 const CLOSE_WITHIN_MS = 1_000
@@ -101,14 +101,14 @@ export function createPromiseCounters({ world, store, settings, meter }: Promise
       const { refusal } = outcome
       if (refusal.code === 'IDEMPOTENCY_KEY_REUSED') count(refusal.jobId, 'duplicatesRefused')
     },
-    refused(id, reason) {
-      if (reason === 'OUTCOME_ALREADY_RECORDED') count(id, 'duplicatesRefused')
-      else if (STALE.has(reason)) count(id, 'staleWritesFenced')
+    refused(jobId, reason) {
+      if (reason === 'OUTCOME_ALREADY_RECORDED') count(jobId, 'duplicatesRefused')
+      else if (STALE.has(reason)) count(jobId, 'staleWritesFenced')
     },
-    total(stored, ids) {
+    total(stored, jobId) {
       // A batch may be committed although this node has not got the answer yet.
       const heard = stored.some((row) => row.nodeId === nodeId && row.batchN === batchN)
-      const unwritten = ids.flatMap((id) => [waiting.get(id) ?? [], (!heard && writing.get(id)) || []].flat())
+      const unwritten = [waiting.get(jobId) ?? [], (!heard && writing.get(jobId)) || []].flat()
       return [...stored, ...unwritten].reduce<PromiseCounts>(plus, nothing())
     },
     async close() {

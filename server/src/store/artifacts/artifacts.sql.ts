@@ -1,11 +1,11 @@
-import { ARTIFACT_STATES, HELD_MS } from '../../core/run/artifact.ts'
-import { RUN_STATES } from '../../core/run/run-state.ts'
+import { ARTIFACT_STATES, UPLOAD_WAIT_MS } from '../../core/run/artifact.ts'
 import { ARTIFACT_FREED } from '../limits/bytes.ts'
+import { JOB_IN_ROOMS } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
 /**
- * Locks are taken in this order: held run, run, artifact, blob. A blob row is locked before an artifact names it, and
+ * Locks are taken in this order: upload wait, run, artifact, blob. A blob row is locked before an artifact names it, and
  * before it is checked for names, so that a blob cannot get a name while it loses its last one.
  */
 
@@ -62,15 +62,13 @@ export const insertInputs = statement('insert_inputs', {
       CASE WHEN $blob_id IS NULL THEN 'awaited' ELSE 'ready' END, now_ms(), NULL)`,
 })
 
-export const insertHeldRuns = statement('insert_held_runs', {
-  params: { run_id: 'text', job_id: 'text', upload_ttl_ms: 'integer' },
+export const insertUploadWaits = statement('insert_upload_waits', {
+  params: { job_id: 'text', upload_ttl_ms: 'integer' },
   row: {},
-  postgres: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at)
-    SELECT t.run_id, t.job_id, t.ttl, now_ms() + t.ttl
-    FROM unnest($run_id::uuid[], $job_id::uuid[], $upload_ttl_ms::bigint[])
-      AS t(run_id, job_id, ttl)`,
-  sqlite: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at)
-    VALUES ($run_id, $job_id, $upload_ttl_ms, now_ms() + $upload_ttl_ms)`,
+  postgres: `INSERT INTO ichido.upload_waits (job_id, upload_ttl_ms, expires_at)
+    SELECT t.job_id, t.ttl, now_ms() + t.ttl FROM unnest($job_id::uuid[], $upload_ttl_ms::bigint[]) AS t(job_id, ttl)`,
+  sqlite: `INSERT INTO ichido.upload_waits (job_id, upload_ttl_ms, expires_at)
+    VALUES ($job_id, $upload_ttl_ms, now_ms() + $upload_ttl_ms)`,
 })
 
 /** Does not find artifacts of a job whose result has expired. */
@@ -78,8 +76,7 @@ export const readArtifact = statement('read_artifact', {
   params: { artifact_id: 'text' },
   row: ROW,
   sql: `SELECT ${ARTIFACT} FROM ichido.artifacts a WHERE id = $artifact_id
-    AND NOT coalesce((SELECT ${EXPIRED} FROM ichido.jobs j
-    JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = a.job_id), false)`,
+    AND NOT coalesce((SELECT ${EXPIRED} FROM ${JOB_IN_ROOMS} WHERE j.id = a.job_id), false)`,
 })
 
 export const readArtifactsOfJob = statement('read_artifacts_of_job', {
@@ -88,40 +85,36 @@ export const readArtifactsOfJob = statement('read_artifacts_of_job', {
   sql: `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE job_id = $job_id ORDER BY id LIMIT $max`,
 })
 
-export const readOwnerOfJob = statement('read_owner_of_job', {
-  params: { job_id: 'text' },
-  row: { user_id: 'text' },
-  sql: 'SELECT user_id FROM ichido.jobs WHERE id = $job_id',
-})
-
 export const findInput = statement('find_input', {
   params: { job_id: 'text', name: 'text' },
   row: ROW,
   sql: `SELECT ${ARTIFACT} FROM ichido.artifacts WHERE job_id = $job_id AND name = $name AND run_id IS NULL`,
 })
 
-/** Each chunk renews the time for the job's uploads. Guards that the run is still held. */
-export const renewHeldRun = statement('renew_held_run', {
+const AWAITS = `run_at >= ${UPLOAD_WAIT_MS}`
+
+/** Each chunk renews the time for the job's uploads. Guards that the job still waits for them. */
+export const renewUploadWait = statement('renew_upload_wait', {
   params: { job_id: 'text' },
   row: { upload_ttl_ms: 'integer' },
-  sql: `UPDATE ichido.held_runs SET expires_at = now_ms() + upload_ttl_ms WHERE job_id = $job_id AND EXISTS (
-      SELECT 1 FROM ichido.runs r WHERE r.id = held_runs.run_id AND r.state = 'PENDING' AND r.run_at >= ${HELD_MS})
+  sql: `UPDATE ichido.upload_waits SET expires_at = now_ms() + upload_ttl_ms WHERE job_id = $job_id AND EXISTS (
+      SELECT 1 FROM ichido.ready r WHERE r.job_id = $job_id AND r.${AWAITS})
     RETURNING upload_ttl_ms`,
 })
 
-export const lockHeldRun = statement('lock_held_run', {
+export const lockUploadWait = statement('lock_upload_wait', {
   params: { job_id: 'text' },
-  row: { run_id: 'text' },
-  postgres: 'SELECT run_id FROM ichido.held_runs WHERE job_id = $job_id FOR UPDATE',
-  sqlite: 'SELECT run_id FROM ichido.held_runs WHERE job_id = $job_id',
+  row: { job_id: 'text' },
+  postgres: 'SELECT job_id FROM ichido.upload_waits WHERE job_id = $job_id FOR UPDATE',
+  sqlite: 'SELECT job_id FROM ichido.upload_waits WHERE job_id = $job_id',
 })
 
-/** Guards that the run is held. */
-export const lockRunOfUpload = statement('lock_run_of_upload', {
-  params: { run_id: 'text' },
-  row: { id: 'text' },
-  postgres: `SELECT id FROM ichido.runs WHERE id = $run_id AND state || '' = 'PENDING' AND run_at >= ${HELD_MS} FOR UPDATE`,
-  sqlite: `SELECT id FROM ichido.runs WHERE id = $run_id AND state = 'PENDING' AND run_at >= ${HELD_MS}`,
+/** Guards that the job still waits for uploads. */
+export const lockAwaitingRun = statement('lock_awaiting_run', {
+  params: { job_id: 'text' },
+  row: { job_id: 'text' },
+  postgres: `SELECT job_id FROM ichido.ready WHERE job_id = $job_id AND ${AWAITS} FOR UPDATE`,
+  sqlite: `SELECT job_id FROM ichido.ready WHERE job_id = $job_id AND ${AWAITS}`,
 })
 
 export const lockArtifact = statement('lock_artifact', {
@@ -159,62 +152,52 @@ export const countAwaited = statement('count_awaited', {
 })
 
 /** The run is due at the time that its job asked for. The promoter then handles it as any delayed run. */
-export const releaseHeldRun = statement('release_held_run', {
-  params: { run_id: 'text' },
+export const endUploadWait = statement('end_upload_wait', {
+  params: { job_id: 'text' },
   row: { queue: 'text' },
-  sql: `UPDATE ichido.runs SET run_at = CASE WHEN run_at - ${HELD_MS} > now_ms() THEN run_at - ${HELD_MS} ELSE now_ms() END
-    WHERE id = $run_id AND state = 'PENDING' AND run_at >= ${HELD_MS} RETURNING queue, job_id`,
+  sql: `UPDATE ichido.ready SET run_at = CASE WHEN run_at - ${UPLOAD_WAIT_MS} > now_ms() THEN run_at - ${UPLOAD_WAIT_MS} ELSE now_ms() END
+    WHERE job_id = $job_id AND ${AWAITS} RETURNING queue`,
 })
 
-export const deleteHeldRuns = statement('delete_held_runs', {
-  params: { run_id: 'text' },
+export const deleteUploadWaits = statement('delete_upload_waits', {
+  params: { job_id: 'text' },
   row: {},
-  postgres: 'DELETE FROM ichido.held_runs WHERE run_id = ANY($run_id::uuid[])',
-  sqlite: 'DELETE FROM ichido.held_runs WHERE run_id = $run_id',
+  postgres: 'DELETE FROM ichido.upload_waits WHERE job_id = ANY($job_id::uuid[])',
+  sqlite: 'DELETE FROM ichido.upload_waits WHERE job_id = $job_id',
 })
 
-/** Skips locked runs: their uploads go on. */
+/** Skips locked waits: their uploads go on. */
 export const lockOverdue = statement('lock_overdue', {
   params: { max: 'integer' },
-  row: { run_id: 'text' },
-  postgres: `SELECT run_id FROM ichido.held_runs WHERE expires_at <= (SELECT now_ms())
+  row: { job_id: 'text' },
+  postgres: `SELECT job_id FROM ichido.upload_waits WHERE expires_at <= (SELECT now_ms())
     ORDER BY expires_at LIMIT $max FOR UPDATE SKIP LOCKED`,
-  sqlite: 'SELECT run_id FROM ichido.held_runs WHERE expires_at <= (SELECT now_ms()) ORDER BY expires_at LIMIT $max',
+  sqlite: 'SELECT job_id FROM ichido.upload_waits WHERE expires_at <= (SELECT now_ms()) ORDER BY expires_at LIMIT $max',
 })
 
-const CANCELED = 'r.id, r.job_id, r.run_no, r.kind, r.state, r.attempt, r.last_event_n'
-
-/** Guards that the run is still held. A run that has ended is not locked: a retry may hold its lock. */
-export const cancelHeldRuns = statement('cancel_held_runs', {
-  params: { run_id: 'text', error: 'text' },
-  row: { id: 'text', job_id: 'text', state: { oneOf: RUN_STATES }, attempt: 'integer', last_event_n: 'integer' },
-  postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($run_id::uuid[], $error::text[]) AS t(run_id, error)
-      JOIN ichido.runs l ON l.id = t.run_id AND l.state || '' = 'PENDING' ORDER BY l.id FOR UPDATE OF l)
-    UPDATE ichido.runs r SET state = 'CANCELED', version = r.version + 1, finished_at = now_ms(), error = t.error,
-      last_event_n = r.last_event_n + 1
-    FROM t WHERE r.id = t.run_id AND r.state || '' = 'PENDING' AND r.run_at >= ${HELD_MS} RETURNING ${CANCELED}`,
-  sqlite: `UPDATE ichido.runs AS r SET state = 'CANCELED', version = version + 1, finished_at = now_ms(), error = $error,
-      last_event_n = last_event_n + 1
-    WHERE id = $run_id AND state = 'PENDING' AND run_at >= ${HELD_MS} RETURNING ${CANCELED.replaceAll('r.', '')}`,
+/** The jobs whose runs still wait for uploads. They are locked in this order. */
+export const lockAwaitingRuns = statement('lock_awaiting_runs', {
+  params: { job_id: 'text' },
+  row: { job_id: 'text' },
+  postgres: `SELECT job_id FROM ichido.ready WHERE job_id = ANY($job_id::uuid[]) AND ${AWAITS} ORDER BY job_id FOR UPDATE`,
+  sqlite: `SELECT job_id FROM ichido.ready WHERE job_id = $job_id AND ${AWAITS}`,
 })
 
-/** Guards the holder, and keeps the run's state while the worker's file is recorded. */
-export const shareLeasedRun = statement('share_leased_run', {
-  params: { run_id: 'text', worker_id: 'text', lease_id: 'text' },
-  row: { job_id: 'text', user_id: 'text' },
-  postgres: `SELECT id, job_id, user_id FROM ichido.runs WHERE id = $run_id AND state || '' IN ('ASSIGNED', 'RUNNING')
-    AND assigned_worker_id = $worker_id AND lease_id = $lease_id FOR SHARE`,
-  sqlite: `SELECT id, job_id, user_id FROM ichido.runs WHERE id = $run_id AND state IN ('ASSIGNED', 'RUNNING')
-    AND assigned_worker_id = $worker_id AND lease_id = $lease_id`,
+const LEASED = 'job_id = $job_id AND worker_id = $worker_id AND token = $token'
+
+/** Guards the holder, and keeps the run held while the worker's file is recorded. */
+export const shareHeldRun = statement('share_held_run', {
+  params: { job_id: 'text', worker_id: 'text', token: 'text' },
+  row: { job_id: 'text', run_id: 'text', user_id: 'text' },
+  postgres: `SELECT job_id, run_id, user_id FROM ichido.held WHERE ${LEASED} FOR SHARE`,
+  sqlite: `SELECT job_id, run_id, user_id FROM ichido.held WHERE ${LEASED}`,
 })
 
-/** Finds the job's run if the worker holds its lease. */
+/** Answers if the worker holds the job's run. */
 export const findLeaseOfWorker = statement('find_lease_of_worker', {
   params: { job_id: 'text', worker_id: 'text' },
-  row: { id: 'text' },
-  sql: `SELECT id FROM ichido.runs WHERE job_id = $job_id AND state || '' IN ('ASSIGNED', 'RUNNING')
-    AND assigned_worker_id = $worker_id AND lease_id IS NOT NULL`,
+  row: { job_id: 'text' },
+  sql: 'SELECT job_id FROM ichido.held WHERE job_id = $job_id AND worker_id = $worker_id AND token IS NOT NULL',
 })
 
 export const countOutputs = statement('count_outputs', {
@@ -334,11 +317,11 @@ export const readOpenUploads = statement('read_open_uploads', {
   params: { artifact_id: 'text' },
   row: { id: 'text' },
   postgres: `SELECT a.id FROM ichido.artifacts a WHERE a.id = ANY($artifact_id::uuid[]) AND a.state = 'awaited'
-    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.held_runs h
-      JOIN ichido.runs r ON r.id = h.run_id WHERE h.job_id = a.job_id AND r.state || '' = 'PENDING'))`,
+    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.upload_waits h
+      JOIN ichido.ready r ON r.job_id = h.job_id WHERE h.job_id = a.job_id))`,
   sqlite: `SELECT a.id FROM ichido.artifacts a WHERE a.id = $artifact_id AND a.state = 'awaited'
-    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.held_runs h
-      JOIN ichido.runs r ON r.id = h.run_id WHERE h.job_id = a.job_id AND r.state || '' = 'PENDING'))`,
+    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.upload_waits h
+      JOIN ichido.ready r ON r.job_id = h.job_id WHERE h.job_id = a.job_id))`,
 })
 
 export const readBlobs = statement('read_blobs', {

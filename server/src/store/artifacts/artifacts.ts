@@ -1,11 +1,17 @@
 import { type ByteQuota, type BytesRefusal, refuseBytes } from '../../core/limits/quota.ts'
-import { type ArtifactState, hold, OUTPUTS_PER_RUN_MAX, UNUSED_ARTIFACT_TTL_MS } from '../../core/run/artifact.ts'
+import {
+  type ArtifactState,
+  awaitUploadsFrom,
+  OUTPUTS_PER_RUN_MAX,
+  UNUSED_ARTIFACT_TTL_MS,
+} from '../../core/run/artifact.ts'
+import { readOwnerOfJob } from '../jobs/job-owner.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
-import { readLogOwner } from '../logs/run-logs.ts'
 import { type Command, command, commandIn } from '../port.ts'
+import { tokenOf } from '../runs/run-facts.ts'
 import { each, exactlyOne, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './artifacts.sql.ts'
-import { insertHeldRuns, insertInputs, shareOwnBlobs } from './artifacts.sql.ts'
+import { insertInputs, insertUploadWaits, shareOwnBlobs } from './artifacts.sql.ts'
 
 export interface Artifact {
   artifactId: string
@@ -26,7 +32,7 @@ export interface Artifact {
 /** The owner of an upload. */
 export type UploadOwner =
   | { kind: 'input'; jobId: string }
-  | { kind: 'output'; runId: string; workerId: string; leaseId: string }
+  | { kind: 'output'; jobId: string; workerId: string; leaseId: string }
   | { kind: 'unbound'; userId: string }
 
 interface UploadWish {
@@ -72,9 +78,11 @@ function* refuseUpload(owner: UploadOwner, wish: UploadWish, quota: ByteQuota): 
     if (found === undefined || found.state === 'ready') return null
     return refuseBytes(quota, found.size_bytes ?? sizeBytes ?? 1)
   }
+  const run = owner.kind === 'output' ? yield* shareHeldRun(owner) : undefined
+  if (owner.kind === 'output' && run === undefined) return null
   const found =
     owner.kind === 'output'
-      ? yield* one(sql.findOutput, { run_id: owner.runId, name })
+      ? yield* one(sql.findOutput, { run_id: run?.run_id ?? '', name })
       : yield* one(sql.findUnbound, { user_id: owner.userId, name, sha256 })
   return found?.state === 'ready' ? null : refuseBytes(quota, sizeBytes ?? 1)
 }
@@ -89,36 +97,31 @@ function* openFor(owner: UploadOwner, wish: UploadWish): Work<OpenOutcome> {
     if (earlier !== undefined) return { kind: 'ready', artifact: toArtifact(earlier) }
     return opened(yield* exactlyOne(sql.openUnbound, { ...wanted, user_id }), uploadTtlMs)
   }
-  const run_id = owner.runId
-  const run = yield* shareLeasedRun(owner)
+  const run = yield* shareHeldRun(owner)
   if (run === undefined) return { kind: 'refused', reason: 'LEASE_LOST' }
+  const { job_id, run_id, user_id } = run
   const { count } = yield* exactlyOne(sql.countOutputs, { run_id })
   if (count >= OUTPUTS_PER_RUN_MAX) return { kind: 'refused', reason: 'TOO_MANY' }
-  const { job_id, user_id } = run
   return opened(yield* exactlyOne(sql.openOutput, { ...wanted, job_id, run_id, user_id }), uploadTtlMs)
 }
 
-function shareLeasedRun({ runId, workerId, leaseId }: Extract<UploadOwner, { kind: 'output' }>) {
-  return one(sql.shareLeasedRun, { run_id: runId, worker_id: workerId, lease_id: leaseId })
+function shareHeldRun({ jobId, workerId, leaseId }: Extract<UploadOwner, { kind: 'output' }>) {
+  return one(sql.shareHeldRun, { job_id: jobId, worker_id: workerId, token: tokenOf(leaseId) })
 }
 
 const NO_LIMIT: ByteQuota = { maxBytes: null, usedBytes: null }
 
 /**
- * The user that stores the bytes; null if the job or the run does not exist. As everywhere, the user is locked before
- * jobs and runs.
+ * The user that stores the bytes; null if the job does not exist. As everywhere, the user is locked before jobs and
+ * runs.
  */
 function* userOf(owner: UploadOwner): Work<string | null> {
   if (owner.kind === 'unbound') return owner.userId
-  const row =
-    owner.kind === 'input'
-      ? yield* one(sql.readOwnerOfJob, { job_id: owner.jobId })
-      : yield* one(readLogOwner, { run_id: owner.runId })
-  return row?.user_id ?? null
+  return (yield* one(readOwnerOfJob, { job_id: owner.jobId }))?.user_id ?? null
 }
 
 function* openInput(jobId: string, name: string): Work<OpenOutcome> {
-  const renewed = yield* one(sql.renewHeldRun, { job_id: jobId })
+  const renewed = yield* one(sql.renewUploadWait, { job_id: jobId })
   const found = yield* one(sql.findInput, { job_id: jobId, name })
   if (found === undefined) return { kind: 'refused', reason: 'NOT_FOUND' }
   const outcome = opened(found, renewed?.upload_ttl_ms ?? 0)
@@ -134,8 +137,8 @@ function opened(row: ArtifactRow, uploadTtlMs: number): OpenOutcome {
 /** Extends the timeout after a chunk. False: the upload is no longer needed. */
 export function renewUpload(owner: UploadOwner, artifactId: string, uploadTtlMs: number): Command<boolean> {
   return command('renew_upload', function* work(): Work<boolean> {
-    if (owner.kind === 'input') return (yield* one(sql.renewHeldRun, { job_id: owner.jobId })) !== undefined
-    if (owner.kind === 'output' && (yield* shareLeasedRun(owner)) === undefined) return false
+    if (owner.kind === 'input') return (yield* one(sql.renewUploadWait, { job_id: owner.jobId })) !== undefined
+    if (owner.kind === 'output' && (yield* shareHeldRun(owner)) === undefined) return false
     const renewed = yield* one(sql.renewArtifact, { artifact_id: artifactId, upload_ttl_ms: uploadTtlMs })
     return renewed !== undefined
   })
@@ -162,9 +165,9 @@ export function completeUpload(owner: UploadOwner, stored: Stored): Command<Comp
   return commandIn('users', 'complete_upload', function* work(): Work<CompleteOutcome> {
     const userId = yield* userOf(owner)
     const quota = userId === null ? NO_LIMIT : yield* lockForBytes(userId)
-    const held = owner.kind === 'input' ? yield* one(sql.lockHeldRun, { job_id: owner.jobId }) : undefined
-    const run = held === undefined ? undefined : yield* one(sql.lockRunOfUpload, { run_id: held.run_id })
-    if (owner.kind === 'output' && (yield* shareLeasedRun(owner)) === undefined) {
+    const wait = owner.kind === 'input' ? yield* one(sql.lockUploadWait, { job_id: owner.jobId }) : undefined
+    const run = wait === undefined ? undefined : yield* one(sql.lockAwaitingRun, wait)
+    if (owner.kind === 'output' && (yield* shareHeldRun(owner)) === undefined) {
       return { kind: 'refused', reason: 'LEASE_LOST' }
     }
     const before = yield* one(sql.lockArtifact, { artifact_id: stored.artifactId })
@@ -184,20 +187,20 @@ export function completeUpload(owner: UploadOwner, stored: Stored): Command<Comp
     const ready = { artifact_id: stored.artifactId, ...blob, ...content, keep_ms }
     const artifact = toArtifact(yield* exactlyOne(sql.readyArtifact, ready))
     if (quota.maxBytes !== null) yield* addBytes([[artifact.userId, sizeBytes]])
-    const queue = run === undefined ? null : yield* letGo(run.id, artifact.jobId ?? '')
+    const queue = run === undefined ? null : yield* letGo(run.job_id)
     return { kind: 'ready', artifact, queue }
   })
 }
 
 /**
- * Releases the run after its last artifact. The lock of the held run makes sure that one upload sees that it is the
+ * Lets the run go after its last artifact. The lock of the upload wait makes sure that one upload sees that it is the
  * last.
  */
-function* letGo(runId: string, jobId: string): Work<string | null> {
-  const { count } = yield* exactlyOne(sql.countAwaited, { job_id: jobId })
+function* letGo(job_id: string): Work<string | null> {
+  const { count } = yield* exactlyOne(sql.countAwaited, { job_id })
   if (count > 0) return null
-  const released = yield* one(sql.releaseHeldRun, { run_id: runId })
-  yield* each(sql.deleteHeldRuns, [{ run_id: runId }])
+  const released = yield* one(sql.endUploadWait, { job_id })
+  yield* each(sql.deleteUploadWaits, [{ job_id }])
   return released?.queue ?? null
 }
 
@@ -250,24 +253,24 @@ interface Item {
 }
 
 interface Admitted {
-  item: Item & { jobId: string; runId: string }
+  item: Item & { jobId: string }
   runAtMs: number
 }
 
 /**
- * Records the artifacts of a submission's jobs, and holds the runs of jobs with missing artifacts. Content that the
+ * Records the artifacts of a submission's jobs. Runs of jobs with missing artifacts wait for the uploads. Content that the
  * user sent before is available. It runs no statement if there are no artifacts.
  */
 export function* awaitUploads<A extends Admitted>(admitted: A[], own: OwnBlobs): Work<A[]> {
   const wanting = admitted.filter(({ item }) => item.artifacts !== undefined)
   if (wanting.length === 0) return admitted
   const inputs: ParamsOf<typeof insertInputs>[] = []
-  const held = new Map<Admitted, number>()
+  const waits = new Map<Admitted, number>()
   for (const one of wanting) {
     const { jobId, userId, artifacts } = one.item
     for (const { artifactId, name, sha256, sizeBytes } of artifacts?.list ?? []) {
       const blob = fitting(own, userId, sha256, sizeBytes)
-      if (blob === undefined) held.set(one, artifacts?.uploadTtlMs ?? 0)
+      if (blob === undefined) waits.set(one, artifacts?.uploadTtlMs ?? 0)
       inputs.push({
         artifact_id: artifactId,
         job_id: jobId,
@@ -281,10 +284,10 @@ export function* awaitUploads<A extends Admitted>(admitted: A[], own: OwnBlobs):
   }
   yield* each(insertInputs, inputs)
   yield* each(
-    insertHeldRuns,
-    [...held].map(([{ item }, ttlMs]) => ({ run_id: item.runId, job_id: item.jobId, upload_ttl_ms: ttlMs })),
+    insertUploadWaits,
+    [...waits].map(([{ item }, ttlMs]) => ({ job_id: item.jobId, upload_ttl_ms: ttlMs })),
   )
-  return admitted.map((one) => (held.has(one) ? { ...one, runAtMs: hold(one.runAtMs) } : one))
+  return admitted.map((one) => (waits.has(one) ? { ...one, runAtMs: awaitUploadsFrom(one.runAtMs) } : one))
 }
 
 function fitting(own: OwnBlobs, userId: string, sha256: string | null, sizeBytes: number | null) {

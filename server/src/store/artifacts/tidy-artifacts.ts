@@ -2,7 +2,7 @@ import { FIRST_ID } from '../../core/run/job.ts'
 import { freeBytes, lockOwners } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { giveBack } from '../runs/costs.ts'
-import { recordMoves } from '../runs/lifecycle.ts'
+import { endReady } from '../runs/leader.sql.ts'
 import { each, one, query, type Work } from '../statement.ts'
 import { claimSetting, readSetting } from '../system/settings.ts'
 import * as sql from './artifacts.sql.ts'
@@ -25,18 +25,17 @@ interface Overdue {
  */
 export function cancelOverdue(max: number): Command<Overdue> {
   return command('cancel_overdue', function* work(): Work<Overdue> {
-    const overdue = (yield* query(sql.lockOverdue, { max })).map((row) => row.run_id).sort()
+    const overdue = yield* query(sql.lockOverdue, { max })
+    // A job that no longer waits was canceled, or its uploads are complete.
+    const waiting = yield* each(sql.lockAwaitingRuns, overdue)
     const canceled = yield* each(
-      sql.cancelHeldRuns,
-      overdue.map((run_id) => ({ run_id, error: UPLOAD_OVERDUE })),
+      endReady,
+      waiting.map(({ job_id }) => ({ job_id, state: 'CANCELED' as const, error: UPLOAD_OVERDUE })),
     )
-    yield* each(
-      sql.deleteHeldRuns,
-      overdue.map((run_id) => ({ run_id })),
-    )
-    yield* recordMoves(canceled)
-    yield* giveBack(canceled.map((row) => row.id))
-    return { seen: overdue.length, canceledJobIds: canceled.map((row) => row.job_id) }
+    yield* each(sql.deleteUploadWaits, overdue)
+    const canceledJobIds = canceled.map((row) => row.job_id)
+    yield* giveBack(canceledJobIds)
+    return { seen: overdue.length, canceledJobIds }
   })
 }
 

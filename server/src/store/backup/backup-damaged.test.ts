@@ -74,7 +74,7 @@ eachEngine(({ engine, store }) => {
     ['a column that Ichido does not have', 'ALTER TABLE settings ADD COLUMN more TEXT'],
     ['a table too few', 'DROP TABLE hooks'],
     ['a view', 'CREATE VIEW v AS SELECT 1'],
-    ['a trigger', 'CREATE TRIGGER t AFTER DELETE ON jobs BEGIN DELETE FROM runs; END'],
+    ['a trigger', 'CREATE TRIGGER t AFTER DELETE ON jobs BEGIN DELETE FROM ready; END'],
   ])('a file with %s is refused, whatever its seal says', async (name, sql) => {
     const path = join(folder, `${engine} ${name}`)
     tamper(file, path, sql)

@@ -7,7 +7,7 @@ import { sql } from '../../testing/store/store.ts'
 import type { Leased } from '../leasing/lease-runs.ts'
 import type { FinishItem, FinishOutcome, Report } from '../runs/finish-runs.ts'
 import { beforeOf, finishLate, readAfter } from '../runs/late-reports.ts'
-import { toFacts } from '../runs/run-facts.ts'
+import { toFacts, tokenOf } from '../runs/run-facts.ts'
 import { one, type Row } from '../statement.ts'
 import type { Given } from './given.ts'
 
@@ -51,10 +51,13 @@ export function lateReportConformance({ store }: Given): void {
     const before = await scene.runs(lease.jobId)
     const command = {
       workerId: wrong === 'worker' ? 'stranger' : scene.workerId,
-      leaseId: wrong === 'lease' ? `${lease.runId}.another` : lease.leaseId,
+      leaseId: wrong === 'lease' ? `${lease.jobId}.another` : lease.leaseId,
       outcomeHash: wrong === 'content' ? 'another' : 'right',
     }
-    const row = await store().read({ name: 'read', work: () => one(readAfter, { run_id: lease.runId }) })
+    const row = await store().read({
+      name: 'read',
+      work: () => one(readAfter, { job_id: lease.jobId, token: tokenOf(lease.leaseId) }),
+    })
     if (row === undefined) throw new Error('There is a next run')
     const decision = decide({ ...toFacts(row), before: beforeOf(row) }, { verb: 'adopt', ...command }, Date.now())
     const which = `held by ${holder}, wrong: ${wrong}`

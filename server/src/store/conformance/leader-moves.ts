@@ -35,10 +35,10 @@ export function leaderConformance({ store }: Given): void {
       term = await seize(store())
     })
 
-    async function carryOut(move: keyof typeof MOVES, { workerId }: Scene, runId: string, version: number) {
+    async function carryOut(move: keyof typeof MOVES, { workerId }: Scene, jobId: string, version: number) {
       if (move === 'revoke') return store().write(revokeWorker(workerId, 'ann', v7()))
       if (move === 'expire' || move === 'endCanceled') {
-        const seen = { runId, version, deadlineAtMs: DEADLINE_MS, cancelRequestedAtMs: null, continuationMs: 0 }
+        const seen = { jobId, version, deadlineAtMs: DEADLINE_MS, cancelRequestedAtMs: null, continuationMs: 0 }
         return store().write(expireBatch(term, [{ ...seen, nextRunId: v7(), random: 0 }]))
       }
       const bounds = { evenMs: Number.MAX_SAFE_INTEGER, batchMax: 1_000, waitingMax: 1_000, reassignAfterMs: 10_000 }
@@ -50,10 +50,10 @@ export function leaderConformance({ store }: Given): void {
       const scene = new Scene(store())
       const putWorker = `INSERT INTO ichido.workers (worker_id, name, queues, created_at) VALUES ($1, 'w', 'null', 1)`
       await sql(store(), putWorker, scene.workerId)
-      const { runId } = await scene.running()
+      const { jobId, runId } = await scene.running()
       await sql(store(), `UPDATE ichido.runs SET state = $2, ${needs} WHERE id = $1`, runId, state)
       const version = integer(await scene.run(runId), 'version')
-      await carryOut(move, scene, runId, version)
+      await carryOut(move, scene, jobId, version)
       const after = await scene.run(runId)
       const isMoved = (as.from as readonly RunState[]).includes(state)
       expect([text(after, 'state'), integer(after, 'version') - version], move).toEqual(

@@ -4,9 +4,9 @@ import { integer, text } from '../../testing/store/rows.ts'
 import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
 import { byRunAt } from '../../testing/store/tags.ts'
+import { PAYLOADS_BYTES_MAX } from '../leasing/lease-runs.sql.ts'
 import { leaseBatch } from '../leasing/lease-runs.ts'
 import { placeName } from '../leasing/leased.ts'
-import { PAYLOADS_BYTES_MAX } from '../leasing/leases.sql.ts'
 import { promoteDue } from '../leasing/promote-runs.ts'
 import { putQueue } from '../leasing/queues.ts'
 import type { Given } from './given.ts'
@@ -26,7 +26,7 @@ export function leaseConformance({ store }: Given): void {
         attempt: 1,
         retryCount: 0,
         version: 2,
-        leaseId: expect.stringMatching(new RegExp(`^${lease.runId}\\.[\\w-]{22}$`)),
+        leaseId: expect.stringMatching(new RegExp(`^${lease.jobId}\\.[\\w-]{22}$`)),
         leaseExpiresAtMs: integer(run, 'lease_expires_at'),
         leaderEpoch: null,
         queue: scene.queue,

@@ -58,12 +58,13 @@ export function releaseConformance({ store }: Given): void {
       const running = await scene.running()
       await scene.submitted()
       const assigned = await scene.leased()
+      const unknown = v7()
       const items = [
         scene.releaseItem(running, { workerId: 'stranger' }),
         scene.releaseItem(assigned),
         scene.releaseItem(running),
         scene.releaseItem(running),
-        scene.releaseItem(running, { runId: v7() }),
+        scene.releaseItem(running, { jobId: unknown, leaseId: `${unknown}.x` }),
       ]
       expect(await store().write(releaseBatch(items))).toMatchObject([
         refused('LEASE_LOST'),
@@ -107,9 +108,9 @@ export function releaseConformance({ store }: Given): void {
     test('gets each chunk of its holder once, and is cut at its limit', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
-      const { runId, leaseId } = lease
+      const { jobId, runId, leaseId } = lease
       const append = (chunks: ReturnType<typeof chunk>[], changes: object = {}) =>
-        store().write(storeLogs({ runId, leaseId, workerId: scene.workerId, chunks, bytesMax: 10, ...changes }))
+        store().write(storeLogs({ jobId, leaseId, workerId: scene.workerId, chunks, bytesMax: 10, ...changes }))
       expect(await append([chunk(0, 'abc'), chunk(0, 'abc')])).toMatchObject({ kind: 'stored', accepted: 1 })
       expect(await append([chunk(2, 'é'), chunk(1, '\u0000'), chunk(0, 'abc')])).toMatchObject({
         kind: 'stored',

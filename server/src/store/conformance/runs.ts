@@ -33,9 +33,9 @@ export function runConformance({ store }: Given): void {
       const lease = await scene.leased()
       const before = await scene.run(lease.runId)
       expect(await scene.start(lease, { workerId: 'another' })).toEqual(refused('LEASE_LOST'))
-      expect(await scene.start(lease, { leaseId: `${lease.runId}.x` })).toEqual(refused('LEASE_LOST'))
+      expect(await scene.start(lease, { leaseId: `${lease.jobId}.x` })).toEqual(refused('LEASE_LOST'))
       expect(await scene.start(lease, { version: lease.version - 1 })).toEqual(refused('VERSION_MISMATCH'))
-      expect(await scene.start(lease, { runId: v7() })).toEqual(refused('NOT_FOUND'))
+      expect(await scene.start(lease, { jobId: v7() })).toEqual(refused('NOT_FOUND'))
       expect(await scene.run(lease.runId)).toEqual(before)
       expect(await scene.start(lease, { version: null })).toMatchObject({ kind: 'started' })
     })
@@ -85,7 +85,7 @@ export function runConformance({ store }: Given): void {
     test('uses the lease time of the job', async () => {
       const scene = new Scene(store())
       const lease = await scene.running({ policy: { lease_ttl_seconds: 3_600 } })
-      expect(await scene.heartbeat(lease, { leaseTtlMs: 1_000 })).toMatchObject({ kind: 'extended' })
+      expect(await scene.heartbeat(lease)).toMatchObject({ kind: 'extended' })
       expect(integer(await scene.run(lease.runId), 'lease_expires_at')).toBeGreaterThanOrEqual(lease.leaseExpiresAtMs)
     })
 
@@ -115,10 +115,10 @@ export function runConformance({ store }: Given): void {
       const items = [
         scene.heartbeatItem(a),
         scene.heartbeatItem(a, { workerId: 'stranger' }),
-        scene.heartbeatItem(b, { leaseId: `${b.runId}.x` }),
+        scene.heartbeatItem(b, { leaseId: `${b.jobId}.x` }),
         scene.heartbeatItem(b),
         scene.heartbeatItem(c),
-        scene.heartbeatItem({ ...a, runId: v7(), leaseId: 'none' }),
+        scene.heartbeatItem({ ...a, jobId: v7(), leaseId: 'none' }),
         scene.heartbeatItem(a),
       ]
       expect(await store().write(heartbeatBatch(items))).toMatchObject([
@@ -172,10 +172,10 @@ export function runConformance({ store }: Given): void {
         const lease = await scene.running()
         const before = await scene.run(lease.runId)
         expect(await scene[verb](lease, { workerId: 'another' })).toEqual(refused('LEASE_LOST'))
-        expect(await scene[verb](lease, { leaseId: `${lease.runId}.x` })).toEqual(refused('LEASE_LOST'))
+        expect(await scene[verb](lease, { leaseId: `${lease.jobId}.x` })).toEqual(refused('LEASE_LOST'))
         expect(await scene[verb](lease, { version: 1 })).toEqual(refused('VERSION_MISMATCH'))
         expect(await scene[verb](lease, { leaderEpoch: 2 })).toEqual(refused('EPOCH_MISMATCH'))
-        expect(await scene[verb](lease, { runId: v7() })).toEqual(refused('NOT_FOUND'))
+        expect(await scene[verb](lease, { jobId: v7() })).toEqual(refused('NOT_FOUND'))
         expect(await scene.run(lease.runId)).toEqual(before)
         expect(await scene[verb](lease, { version: 2, leaderEpoch: 1 })).toMatchObject({ kind: 'recorded' })
       },
@@ -228,13 +228,13 @@ export function runConformance({ store }: Given): void {
     test('of a large batch on one run takes few statements, and records the holder’s', async () => {
       const scene = new Scene(store())
       const lease = await scene.running()
-      const strangers = (runId: string) =>
+      const strangers = (jobId: string) =>
         Array.from({ length: 100 }, (_, i) =>
-          scene.endItem({ ...lease, runId, leaseId: `${runId}.${i}` }, finished(), { workerId: 'stranger' }),
+          scene.endItem({ ...lease, jobId, leaseId: `${jobId}.${i}` }, finished(), { workerId: 'stranger' }),
         )
       const outdated = Array.from({ length: 100 }, (_, i) => scene.endItem(lease, finished(), { version: 100 + i }))
       const own = [scene.endItem(lease, finished()), scene.endItem(lease, finished()), scene.endItem(lease, failed())]
-      const [around, unknown] = [strangers(lease.runId), strangers(v7())]
+      const [around, unknown] = [strangers(lease.jobId), strangers(v7())]
       const statements: string[] = []
       const batch = finishBatch([...around, ...unknown, ...outdated, ...own, ...around.map((item) => ({ ...item }))])
       const outcomes = await store().write(overhear(batch, ({ statement }) => void statements.push(statement.name)))

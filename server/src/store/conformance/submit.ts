@@ -28,7 +28,7 @@ export function submitConformance({ store }: Given): void {
         traceparent: 't',
         state: 'PENDING',
       })
-      expect(found?.runs).toMatchObject([{ id: item.runId, run_no: 1, attempt: 0, retry_count: 0, version: 1 }])
+      expect(found?.runs).toMatchObject([{ run_id: item.jobId, run_no: 1, attempt: 0, retry_count: 0, version: 1 }])
       expect(await scene.events(item.jobId)).toEqual([{ state: 'PENDING' }])
       expect(JSON.parse(body(outcome))).toEqual({
         jobId: item.jobId,

@@ -2,14 +2,14 @@ import { type EventRules, eventRules } from '../../core/events/event.ts'
 import { parsePolicy } from '../../core/run/job.ts'
 import { RUN_STATES, type RunState } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
+import { JOB_IN_ROOMS, latest, STATE } from '../runs/rooms.sql.ts'
 import { each, exactlyOne, one, query, type RowOf, statement, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
 const EVENT_ROW = { n: 'integer', stage: 'text', seq: 'integer', data: 'text', created_at: 'integer' } as const
 
 /**
- * The first event of a job is derived from the job: a row for it took a tenth of a submit. Nodes of the previous
- * version write the row, and retention removes it.
+ * The first event of a job is derived from the job: a row for it took a tenth of a submit.
  */
 const readEvents = statement('read_events', {
   params: { job_id: 'text', after: 'integer', max: 'integer' },
@@ -30,10 +30,9 @@ const readEventsWithin = statement('read_events_within', {
 
 function eventsAfter(place: string): string {
   return `SELECT CAST(1 AS bigint) AS n, 'run' AS stage, CAST(1 AS bigint) AS seq, '{"state":"PENDING"}' AS data, j.created_at
-    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    FROM ${JOB_IN_ROOMS}
     WHERE j.id = $job_id AND CAST($after AS bigint) < 1
-      AND NOT EXISTS (SELECT 1 FROM ichido.events e WHERE e.job_id = $job_id AND e.n = 1)
-      AND (r.last_event_n = 1 OR EXISTS (SELECT 1 FROM ichido.events e WHERE e.job_id = $job_id AND e.n = 2))
+      AND (${latest('n')} = 1 OR EXISTS (SELECT 1 FROM ichido.events v WHERE v.job_id = $job_id AND v.n = 2))
     UNION ALL
     SELECT n, stage, seq, data, created_at FROM ichido.events WHERE job_id = $job_id AND n > ${place}
     ORDER BY n LIMIT $max`
@@ -48,10 +47,10 @@ const readEventEnd = statement('read_event_end', {
     policy: 'text',
     state: { oneOf: RUN_STATES },
     attempt: 'integer',
-    last_event_n: 'integer',
+    n: 'integer',
   },
-  sql: `SELECT j.user_id, j.kind, j.policy, r.state, r.attempt, r.last_event_n
-    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $job_id AND NOT ${EXPIRED}`,
+  sql: `SELECT j.user_id, j.kind, j.policy, ${STATE} AS state, ${latest('attempt')} AS attempt, ${latest('n')} AS n
+    FROM ${JOB_IN_ROOMS} WHERE j.id = $job_id AND NOT ${EXPIRED}`,
 })
 
 /**
@@ -92,7 +91,7 @@ export function findEvents(jobId: string, after: number, max: number, bytesMax?:
       bytesMax === undefined
         ? yield* query(readEvents, page)
         : yield* query(readEventsWithin, { ...page, bytes_max: bytesMax })
-    return { userId: end.user_id, state: end.state, events, lastN: end.last_event_n }
+    return { userId: end.user_id, state: end.state, events, lastN: end.n }
   })
 }
 
@@ -112,7 +111,7 @@ export function findLatestState(jobId: string): Command<LatestState | null> {
     const end = yield* one(readEventEnd, { job_id: jobId })
     if (end === undefined) return null
     const stages = yield* query(readLastOfStages, { job_id: jobId })
-    const last = yield* one(readEvents, { job_id: jobId, after: end.last_event_n - 1, max: 1 })
+    const last = yield* one(readEvents, { job_id: jobId, after: end.n - 1, max: 1 })
     return {
       userId: end.user_id,
       rules: eventRules(end.kind, parsePolicy(JSON.parse(end.policy))),
@@ -126,10 +125,10 @@ export function findLatestState(jobId: string): Command<LatestState | null> {
 
 const readFeedEnds = statement('read_feed_ends', {
   params: { job_id: 'text' },
-  row: { job_id: 'text', state: { oneOf: RUN_STATES }, last_event_n: 'integer' },
-  postgres: `SELECT r.job_id, r.state, r.last_event_n FROM unnest($job_id::uuid[]) AS t(job_id)
-    JOIN ichido.jobs j ON j.id = t.job_id JOIN ichido.runs r ON r.job_id = t.job_id AND r.latest WHERE NOT ${EXPIRED}`,
-  sqlite: `SELECT r.job_id, r.state, r.last_event_n FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+  row: { job_id: 'text', state: { oneOf: RUN_STATES }, n: 'integer' },
+  postgres: `SELECT j.id AS job_id, ${STATE} AS state, ${latest('n')} AS n FROM ${JOB_IN_ROOMS}
+    WHERE j.id = ANY($job_id::uuid[]) AND NOT ${EXPIRED}`,
+  sqlite: `SELECT j.id AS job_id, ${STATE} AS state, ${latest('n')} AS n FROM ${JOB_IN_ROOMS}
     WHERE j.id = $job_id AND NOT ${EXPIRED}`,
 })
 
@@ -159,7 +158,7 @@ export function findFeedEnds(jobIds: readonly string[]): Command<Map<string, Fee
       readFeedEnds,
       jobIds.map((job_id) => ({ job_id })),
     )
-    return new Map(rows.map((row) => [row.job_id, { state: row.state, lastN: row.last_event_n }]))
+    return new Map(rows.map((row) => [row.job_id, { state: row.state, lastN: row.n }]))
   })
 }
 

@@ -2,16 +2,15 @@ import { eventRules, type StoredEvent, seqProblem, storedSeq } from '../../core/
 import { parsePolicy } from '../../core/run/job.ts'
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
-import { explainRefusal, factsOf, foldBy } from '../runs/run-facts.ts'
+import type { Room } from '../runs/rooms.sql.ts'
+import { explainRefusal, factsOf, foldBy, leaseIdOf, tokenOf } from '../runs/run-facts.ts'
+import { HOLDER, HOLDS, HOLDS_SQLITE, SORTED } from '../runs/runs.sql.ts'
 import { each, type RowOf, statement, type Work } from '../statement.ts'
 
-export const PUBLISHER = (
-  r: string,
-) => `${r}id AS run_id, ${r}assigned_worker_id AS worker_id, ${r}lease_id, ${r}job_id, ${r}attempt,
-  ${r}kind, (SELECT j.policy FROM ichido.jobs j WHERE j.id = ${r}job_id) AS policy`
+/** A job that events are published to. */
+const OF_JOB = 'r.job_id, r.attempt, j.kind, j.policy'
 
 export const PUBLISHER_ROW = {
-  run_id: 'text',
   job_id: 'text',
   attempt: 'integer',
   kind: 'text',
@@ -21,38 +20,57 @@ export const PUBLISHER_ROW = {
 } as const
 
 /**
- * Reserves `count` numbers. Guards the holder and RUNNING. The row locks, taken in the order of the runs, order the
- * events of a job. `last_n` is the number of the last event before. With a condition on the state alone, PostgreSQL
- * would start with the runs and search all items for each.
+ * Reserves `count` numbers. Guards the holder and RUNNING. The row locks, taken in the order of the jobs, order the
+ * events of a job. `last_n` is the number of the last event before.
  */
 export const raisePublishers = statement('raise_publishers', {
-  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', count: 'integer' },
-  row: { ...PUBLISHER_ROW, worker_id: 'text', lease_id: 'text', tx: 'integer?' },
+  params: { ...HOLDER, count: 'integer' },
+  row: { ...PUBLISHER_ROW, worker_id: 'text', token: 'text', tx: 'integer?' },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $count::bigint[])
-        AS t(run_id, worker_id, lease_id, count)
-      ORDER BY t.run_id)
-    UPDATE ichido.runs r SET last_event_n = r.last_event_n + t.count
-    FROM t WHERE r.id = t.run_id AND r.state || left(t.lease_id, 0) = 'RUNNING'
-      AND r.assigned_worker_id = t.worker_id AND r.lease_id = t.lease_id
-    RETURNING ${PUBLISHER('r.')}, r.last_event_n - t.count AS last_n, now_ms() AS now,
-      pg_current_xact_id()::text::bigint AS tx`,
+      SELECT t.* FROM unnest($job_id::uuid[], $worker_id::text[], $token::text[], $count::bigint[])
+        AS t(job_id, worker_id, token, count) ${SORTED}),
+    r AS (UPDATE ichido.held r SET n = r.n + t.count FROM t WHERE ${HOLDS} AND r.started_at IS NOT NULL
+      RETURNING r.job_id, r.attempt, r.worker_id, r.token, r.n - t.count AS last_n)
+    SELECT ${OF_JOB}, r.worker_id, r.token, r.last_n, now_ms() AS now, pg_current_xact_id()::text::bigint AS tx
+    FROM r JOIN ichido.jobs j ON j.id = r.job_id`,
   sqlite: [
-    `UPDATE ichido.runs SET last_event_n = last_event_n + $count
-      WHERE id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id AND state = 'RUNNING'`,
-    `SELECT ${PUBLISHER('r.')}, r.last_event_n - $count AS last_n, now_ms() AS now, NULL AS tx
-      FROM ichido.runs r WHERE r.id = $run_id AND changes() = 1`,
+    `UPDATE ichido.held AS r SET n = n + $count WHERE ${HOLDS_SQLITE} AND r.started_at IS NOT NULL`,
+    `SELECT ${OF_JOB}, r.worker_id, r.token, r.n - $count AS last_n, now_ms() AS now, NULL AS tx
+      FROM ichido.held r JOIN ichido.jobs j ON j.id = r.job_id WHERE r.job_id = $job_id AND changes() = 1`,
   ],
 })
 
-/** Returns unused numbers. */
-const lowerPublishers = statement('lower_publishers', {
-  params: { run_id: 'text', n: 'integer' },
-  row: {},
-  postgres: `UPDATE ichido.runs r SET last_event_n = t.n FROM unnest($run_id::uuid[], $n::bigint[]) AS t(run_id, n)
-    WHERE r.id = t.run_id`,
-  sqlite: 'UPDATE ichido.runs SET last_event_n = $n WHERE id = $run_id',
-})
+/** Reserves numbers in the room where the job's latest run is, as `raisePublishers` does. */
+export function raiseIn(room: Room) {
+  const ofLatest = room === 'ended' ? 'AND r.latest' : ''
+  return statement(`raise_${room}`, {
+    params: { job_id: 'text', count: 'integer' },
+    row: PUBLISHER_ROW,
+    postgres: `WITH t AS MATERIALIZED (
+        SELECT t.* FROM unnest($job_id::uuid[], $count::bigint[]) AS t(job_id, count) ${SORTED}),
+      r AS (UPDATE ichido.${room} r SET n = r.n + t.count FROM t WHERE r.job_id = t.job_id ${ofLatest}
+        RETURNING r.job_id, r.attempt, r.n - t.count AS last_n)
+      SELECT ${OF_JOB}, r.last_n, now_ms() AS now FROM r JOIN ichido.jobs j ON j.id = r.job_id`,
+    sqlite: [
+      `UPDATE ichido.${room} AS r SET n = n + $count WHERE r.job_id = $job_id ${ofLatest}`,
+      `SELECT ${OF_JOB}, r.n - $count AS last_n, now_ms() AS now
+        FROM ichido.${room} r JOIN ichido.jobs j ON j.id = r.job_id WHERE r.job_id = $job_id ${ofLatest} AND changes() = 1`,
+    ],
+  })
+}
+
+/** Returns unused numbers. The runs are locked. */
+const lowerIn = (room: Room) => {
+  const ofLatest = room === 'ended' ? 'AND r.latest' : ''
+  return statement(`lower_${room}`, {
+    params: { job_id: 'text', n: 'integer' },
+    row: {},
+    postgres: `UPDATE ichido.${room} r SET n = t.n FROM unnest($job_id::uuid[], $n::bigint[]) AS t(job_id, n)
+      WHERE r.job_id = t.job_id ${ofLatest}`,
+    sqlite: `UPDATE ichido.${room} AS r SET n = $n WHERE r.job_id = $job_id ${ofLatest}`,
+  })
+}
+const LOWER = { ready: lowerIn('ready'), held: lowerIn('held'), ended: lowerIn('ended') }
 
 /**
  * The runs of the jobs are locked, so no other transaction stores their events. The index refuses an event that is
@@ -88,7 +106,7 @@ export const readPublished = statement('read_published', {
 })
 
 export interface PublishItem {
-  runId: string
+  jobId: string
   workerId: string
   leaseId: string
   /** `data` is JSON text. */
@@ -128,9 +146,9 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
     const rows = yield* each(
       raisePublishers,
       firsts.map((item) => ({
-        run_id: item.runId,
+        job_id: item.jobId,
         worker_id: item.workerId,
-        lease_id: item.leaseId,
+        token: tokenOf(item.leaseId),
         count: room.get(holderOf(item)) ?? 0,
       })),
     )
@@ -144,7 +162,7 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
     const found = look || again ? yield* findStored(wanted) : new Map<StoredEvent, PublishedRow>()
     const ours = wanted.filter((event) => claim(event, found.get(event), transactions))
     const news = wanted.filter((event) => !found.has(event))
-    yield* insertNumbered(news, rows, (row) => room.get(holderIn(row)) ?? 0)
+    yield* insertNumbered(news, 'held', rows, (row) => room.get(holderIn(row)) ?? 0)
     for (const row of rows) transactions.add(row.tx)
     const stored = new Set([...ours, ...news])
     return read.map((one): PublishOutcome => {
@@ -158,9 +176,9 @@ export function publishBatch(items: readonly PublishItem[], look: boolean): Comm
 type Publisher = RowOf<typeof raisePublishers>
 type PublishedRow = RowOf<typeof readPublished>
 
-// A lease_id begins with its run's id. Neither ids nor numbers contain a space.
+// A lease_id begins with its job's id. Neither ids nor numbers contain a space.
 const holderOf = ({ workerId, leaseId }: PublishItem) => `${leaseId} ${workerId}`
-const holderIn = ({ lease_id, worker_id }: Publisher) => `${lease_id} ${worker_id}`
+const holderIn = ({ job_id, token, worker_id }: Publisher) => `${leaseIdOf(job_id, token)} ${worker_id}`
 export const identityOf = ({ jobId, stage, seq }: StoredEvent) => `${jobId} ${seq} ${stage}`
 const identityIn = ({ job_id, seq, stage }: PublishedRow) => `${job_id} ${seq} ${stage}`
 const eventsOf = (one: Wanted | PublishOutcome) => (one.kind === 'wanted' ? one.events : [])
@@ -173,8 +191,8 @@ function raise(counts: Map<string, number>, name: string, by: number): number {
 
 function* refuse(strangers: readonly PublishItem[]): Work<(item: PublishItem) => PublishOutcome> {
   const facts = yield* factsOf(strangers)
-  return ({ runId, workerId, leaseId }) => {
-    const reason = explainRefusal(facts.get(runId), { verb: 'heartbeat', workerId, leaseId })
+  return ({ workerId, leaseId }) => {
+    const reason = explainRefusal(facts.get(leaseId), { verb: 'heartbeat', workerId, leaseId })
     return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
   }
 }
@@ -224,8 +242,9 @@ function claim(event: StoredEvent, row: PublishedRow | undefined, transactions: 
  * Inserts the new events with their numbers, and returns the reserved numbers that were not needed, so that there is no
  * gap. The result is the last number of each job.
  */
-export function* insertNumbered<R extends Pick<Publisher, 'run_id' | 'job_id' | 'last_n'>>(
+export function* insertNumbered<R extends Pick<Publisher, 'job_id' | 'last_n'>>(
   news: readonly StoredEvent[],
+  room: Room,
   rows: readonly R[],
   roomOf: (row: R) => number,
 ): Work<ReadonlyMap<string, number>> {
@@ -234,8 +253,8 @@ export function* insertNumbered<R extends Pick<Publisher, 'run_id' | 'job_id' | 
   yield* each(insertEvents, news)
   const lower = rows.flatMap((row) => {
     const n = last.get(row.job_id) ?? 0
-    return n < row.last_n + roomOf(row) ? [{ run_id: row.run_id, n }] : []
+    return n < row.last_n + roomOf(row) ? [{ job_id: row.job_id, n }] : []
   })
-  yield* each(lowerPublishers, lower)
+  yield* each(LOWER[room], lower)
   return last
 }

@@ -1,47 +1,49 @@
-import { isFinal, type RunState } from '../../core/run/run-state.ts'
+import type { RunState } from '../../core/run/run-state.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
-import { readOwnerOfJob } from '../artifacts/artifacts.sql.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command, commandIn } from '../port.ts'
 import { giveBack } from '../runs/costs.ts'
-import { recordMoves } from '../runs/lifecycle.ts'
-import { MOVED, MOVED_ROW } from '../runs/runs.sql.ts'
+import { endHeld, endReady } from '../runs/leader.sql.ts'
+import { state } from '../runs/rooms.sql.ts'
+import { leaseIdOf } from '../runs/run-facts.ts'
 import { each, one, query, statement, type Work } from '../statement.ts'
 import { examineDeleted, lockEndedJob, readWhyKept } from '../system/retention.sql.ts'
 import { removeLocked } from '../system/retention.ts'
-import { readJobs } from './read-jobs.ts'
+import { readOwnerOfJob } from './job-owner.ts'
 
-const CANCELABLE = 'state, cancel_requested_at, assigned_worker_id'
-
-export const lockLatestRun = statement('lock_latest_run', {
+/** Whether a worker could start the run, or report it, decides how it is canceled: the row stays as it is until the commit. */
+export const lockHeldRun = statement('lock_held_run', {
   params: { job_id: 'text' },
-  row: { state: MOVED_ROW.state, cancel_requested_at: 'integer?', assigned_worker_id: 'text?' },
-  postgres: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $job_id AND latest FOR NO KEY UPDATE`,
-  sqlite: `SELECT ${CANCELABLE} FROM ichido.runs WHERE job_id = $job_id AND latest`,
-})
-
-/** Guards that the job's latest run waits, or is assigned and has not started. */
-export const cancelWaiting = statement('cancel_waiting', {
-  params: { job_id: 'text' },
-  row: MOVED_ROW,
-  sql: `UPDATE ichido.runs SET state = 'CANCELED', version = version + 1, finished_at = now_ms(), last_event_n = last_event_n + 1
-    WHERE job_id = $job_id AND latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED') RETURNING ${MOVED}`,
+  row: { started_at: 'integer?', cancel_requested_at: 'integer?', worker_id: 'text' },
+  postgres:
+    'SELECT started_at, cancel_requested_at, worker_id FROM ichido.held WHERE job_id = $job_id FOR NO KEY UPDATE',
+  sqlite: 'SELECT started_at, cancel_requested_at, worker_id FROM ichido.held WHERE job_id = $job_id',
 })
 
 /** Asks a RUNNING run to stop. Its worker, or the leader after the deadline, ends it. */
 export const requestCancel = statement('request_cancel', {
   params: { job_id: 'text' },
-  row: { id: 'text' },
-  sql: `UPDATE ichido.runs SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
-    WHERE job_id = $job_id AND latest AND state = 'RUNNING' RETURNING id`,
+  row: { job_id: 'text' },
+  sql: `UPDATE ichido.held SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
+    WHERE job_id = $job_id AND started_at IS NOT NULL RETURNING job_id`,
+})
+
+const ENDED_STATE = 'SELECT state FROM ichido.ended WHERE job_id = $job_id AND latest'
+
+/** Waits for a retry of the job: then its next run is canceled. */
+export const lockEndedState = statement('lock_ended_state', {
+  params: { job_id: 'text' },
+  row: { state },
+  postgres: `${ENDED_STATE} FOR NO KEY UPDATE`,
+  sqlite: ENDED_STATE,
 })
 
 /** The leases of the worker's runs that are to stop. */
 export const readCancels = statement('read_cancels', {
   params: { worker_id: 'text', max: 'integer' },
-  row: { lease_id: 'text' },
-  sql: `SELECT lease_id FROM ichido.runs WHERE assigned_worker_id = $worker_id AND state IN ('ASSIGNED', 'RUNNING')
-      AND cancel_requested_at IS NOT NULL AND lease_id IS NOT NULL ORDER BY id LIMIT $max`,
+  row: { job_id: 'text', token: 'text' },
+  sql: `SELECT job_id, token FROM ichido.held
+    WHERE worker_id = $worker_id AND cancel_requested_at IS NOT NULL AND token IS NOT NULL ORDER BY job_id LIMIT $max`,
 })
 
 export type CancelOutcome =
@@ -51,13 +53,17 @@ export type CancelOutcome =
   | { kind: 'repeated' }
   | { kind: 'refused'; reason: 'ALREADY_ENDED' | 'NOT_FOUND'; state: RunState | null }
 
+/** A run may change rooms while each room is looked into, but not that often. */
+const TRIES_MAX = 100
+
 /** @param by who asked for it; null: the change is not recorded. */
 export function cancelJob(jobId: string, by: By | null = null): Command<CancelOutcome> {
   return commandIn('users', 'cancel', function* work(): Work<CancelOutcome> {
-    for (;;) {
+    for (let tries = 0; tries < TRIES_MAX; tries++) {
       const outcome = yield* cancelLatest(jobId, by)
       if (outcome !== null) return outcome
     }
+    throw new Error(`Job ${jobId} is in no room`)
   })
 }
 
@@ -65,32 +71,42 @@ export function cancelJob(jobId: string, by: By | null = null): Command<CancelOu
 export function findCancels(workerId: string, limit: number): Command<string[]> {
   return command('cancels', function* work(): Work<string[]> {
     const rows = yield* query(readCancels, { worker_id: workerId, max: limit })
-    return rows.map((row) => row.lease_id)
+    return rows.map(({ job_id, token }) => leaseIdOf(job_id, token))
   })
 }
 
-/** Null when the job has moved on from a failed run to its next run: the caller tries again. */
+/**
+ * It looks in each room in turn. Null: the run has changed rooms meanwhile, or the job has a next run, and the caller tries again.
+ */
 function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null> {
-  const run = yield* one(lockLatestRun, { job_id: jobId })
-  if (run === undefined) {
-    const [job] = yield* each(readJobs, [{ job_id: jobId }])
-    return job === undefined ? { kind: 'refused', reason: 'NOT_FOUND', state: null } : null
+  const job_id = jobId
+  const [waiting] = yield* each(endReady, [{ job_id, state: 'CANCELED', error: null }])
+  if (waiting !== undefined) return yield* canceled(jobId, waiting.worker_id === null ? 'PENDING' : 'ORPHANED', by)
+  const run = yield* one(lockHeldRun, { job_id })
+  if (run !== undefined && run.started_at === null) {
+    yield* each(endHeld, [{ job_id, state: 'CANCELED', error: null }])
+    return yield* canceled(jobId, 'ASSIGNED', by)
   }
-  const { state } = run
-  if (state === 'CANCELED') return { kind: 'repeated' }
-  if (isFinal(state)) return { kind: 'refused', reason: 'ALREADY_ENDED', state }
-  const running = state === 'RUNNING'
-  const requested = { kind: 'requested', workerId: run.assigned_worker_id ?? '' } as const
-  if (running && run.cancel_requested_at !== null) return requested
-  if (running) yield* query(requestCancel, { job_id: jobId })
-  else {
-    const canceled = yield* query(cancelWaiting, { job_id: jobId })
-    yield* recordMoves(canceled)
-    yield* giveBack(canceled.map((row) => row.id))
+  if (run !== undefined) {
+    if (run.cancel_requested_at === null) {
+      yield* query(requestCancel, { job_id })
+      if (by !== null) {
+        yield* record(by, 'job.cancel', jobId, { state: 'RUNNING' }, { state: 'RUNNING', cancel_requested: true })
+      }
+    }
+    return { kind: 'requested', workerId: run.worker_id }
   }
-  const after = running ? { state, cancel_requested: true } : { state: 'CANCELED' }
-  if (by !== null) yield* record(by, 'job.cancel', jobId, { state }, after)
-  return running ? requested : { kind: 'canceled' }
+  const ended = yield* one(lockEndedState, { job_id })
+  if (ended?.state === 'CANCELED') return { kind: 'repeated' }
+  if (ended !== undefined) return { kind: 'refused', reason: 'ALREADY_ENDED', state: ended.state }
+  const job = yield* one(readOwnerOfJob, { job_id })
+  return job === undefined ? { kind: 'refused', reason: 'NOT_FOUND', state: null } : null
+}
+
+function* canceled(jobId: string, before: RunState, by: By | null): Work<CancelOutcome> {
+  yield* giveBack([jobId])
+  if (by !== null) yield* record(by, 'job.cancel', jobId, { state: before }, { state: 'CANCELED' })
+  return { kind: 'canceled' }
 }
 
 export type DeleteOutcome =

@@ -1,68 +1,50 @@
-import { isFinal, RUN_STATES, type RunState } from '../../core/run/run-state.ts'
+import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { GIVEN_BACK } from '../limits/quotas.sql.ts'
+import { JOB_IN_ROOMS, latest, STATE, sinceHeld, state } from '../runs/rooms.sql.ts'
 import { each, type RowOf, statement, type Work } from '../statement.ts'
-import { NEW_RUN } from '../submission/submit.sql.ts'
 
-const state = { oneOf: RUN_STATES } as const
-
-const ENDED = `r.id AS run_id, r.job_id, r.user_id, r.queue, r.priority, r.state, r.cancel_requested_at, r.error,
-  j.estimated_cost_micros, ${GIVEN_BACK} AS given_back, (SELECT n.id FROM ichido.jobs n WHERE n.replaces_job_id = j.id) AS replaced_by`
+const LATEST = `j.id AS job_id, ${latest('run_id')} AS run_id, e.run_no AS ended_run_no, j.user_id, j.queue, j.priority, ${STATE} AS state,
+  ${sinceHeld('cancel_requested_at')} AS cancel_requested_at, j.estimated_cost_micros, ${GIVEN_BACK} AS given_back,
+  (SELECT n.id FROM ichido.jobs n WHERE n.replaces_job_id = j.id) AS replaced_by
+  FROM ${JOB_IN_ROOMS}`
 
 /** Each job and its latest run. `given_back`: the job was canceled before it started, so its charge was given back. */
 export const readLatest = statement('read_latest', {
   params: { job_id: 'text' },
   row: {
-    run_id: 'text',
     job_id: 'text',
+    run_id: 'text',
+    ended_run_no: 'integer?',
     user_id: 'text',
     queue: 'text',
     priority: 'integer',
     state,
     cancel_requested_at: 'integer?',
-    error: 'text?',
     estimated_cost_micros: 'integer',
     given_back: 'flag',
     replaced_by: 'text?',
   },
-  postgres: `SELECT ${ENDED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-    WHERE r.job_id = ANY($job_id::uuid[]) AND r.latest`,
-  sqlite: `SELECT ${ENDED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id WHERE r.job_id = $job_id AND r.latest`,
+  postgres: `SELECT ${LATEST} WHERE j.id = ANY($job_id::uuid[])`,
+  sqlite: `SELECT ${LATEST} WHERE j.id = $job_id`,
 })
 
-const lockRuns = statement('lock_runs', {
-  params: { id: 'text' },
-  row: { id: 'text' },
-  postgres: 'SELECT id FROM ichido.runs WHERE id = ANY($id::uuid[]) ORDER BY id FOR UPDATE',
-  sqlite: 'SELECT id FROM ichido.runs WHERE id = $id',
+const lockLatestEnded = statement('lock_latest_ended', {
+  params: { job_id: 'text' },
+  row: { run_id: 'text' },
+  postgres: 'SELECT run_id FROM ichido.ended WHERE job_id = ANY($job_id::uuid[]) AND latest ORDER BY job_id FOR UPDATE',
+  sqlite: 'SELECT run_id FROM ichido.ended WHERE job_id = $job_id AND latest',
 })
 
-/** The runs are locked, and have ended without success. */
-export const supersedeEnded = statement('supersede_ended', {
-  params: { id: 'text' },
-  row: {},
-  postgres: 'UPDATE ichido.runs SET latest = false WHERE id = ANY($id::uuid[])',
-  sqlite: 'UPDATE ichido.runs SET latest = false WHERE id = $id',
-})
+const ofRun = (room: string) =>
+  `SELECT r.job_id FROM ichido.${room} r WHERE r.job_id = t.job_id AND r.run_id = t.run_id`
+const OWN_RUNS = ['ready', 'held', 'ended'].map(ofRun).join(' UNION ALL ')
 
-/**
- * `run_id` is the run that was superseded. `held_ms` is HELD_MS for a run that waits for uploads, and 0 otherwise. `created_at`
- * is the instant of the admission, by which its costs are counted. The tag is a new one: the tag of the run before may be days
- * old, and the retries of many such runs would be served before all other jobs.
- */
-export const insertRetries = statement('insert_retries', {
-  params: { run_id: 'text', next_id: 'text', held_ms: 'integer', tag: 'integer?', created_at: 'integer' },
-  row: { run_id: 'text', job_id: 'text', state, attempt: 'integer', last_event_n: 'integer', kind: 'text' },
-  postgres: `INSERT INTO ichido.runs (${NEW_RUN})
-    SELECT t.next_id, r.job_id, r.run_no + 1, true, r.queue, r.kind, r.user_id, r.attempt, 0, 'PENDING', 1, r.priority,
-      now_ms() + t.held, CASE WHEN t.held = 0 THEN t.tag END, t.created_at, 'NONE', r.last_event_n + 1, r.definition_id
-    FROM unnest($run_id::uuid[], $next_id::uuid[], $held_ms::bigint[], $tag::bigint[], $created_at::bigint[]) AS t(run_id, next_id, held, tag, created_at)
-    JOIN ichido.runs r ON r.id = t.run_id
-    RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
-  sqlite: `INSERT INTO ichido.runs (${NEW_RUN})
-    SELECT $next_id, job_id, run_no + 1, true, queue, kind, user_id, attempt, 0, 'PENDING', 1, priority,
-      now_ms() + $held_ms, CASE WHEN $held_ms = 0 THEN $tag END, $created_at, 'NONE', last_event_n + 1, definition_id
-    FROM ichido.runs WHERE id = $run_id
-    RETURNING id AS run_id, job_id, state, attempt, last_event_n, kind`,
+/** The jobs that have this run, whichever room it is in. */
+export const readJobsOfRuns = statement('read_jobs_of_runs', {
+  params: { job_id: 'text', run_id: 'text' },
+  row: { job_id: 'text' },
+  postgres: `SELECT r.job_id FROM unnest($job_id::uuid[], $run_id::uuid[]) AS t(job_id, run_id) CROSS JOIN LATERAL (${OWN_RUNS}) r`,
+  sqlite: OWN_RUNS.replaceAll('t.', '$'),
 })
 
 /** The jobs that still lack an artifact: they were canceled before it was uploaded. */
@@ -74,17 +56,15 @@ export const readLacking = statement('read_lacking', {
   sqlite: `SELECT DISTINCT job_id FROM ichido.artifacts WHERE job_id = $job_id AND run_id IS NULL AND state = 'awaited'`,
 })
 
-const HELD_AGAIN = 'ON CONFLICT (job_id) DO UPDATE SET run_id = excluded.run_id, expires_at = excluded.expires_at'
-
-/** `ttl_ms` is the longest time between two chunks. The table may still have the run before. */
-export const holdRetries = statement('hold_retries', {
-  params: { run_id: 'text', job_id: 'text', ttl_ms: 'integer' },
+/** `ttl_ms` is the longest time between two chunks. The table may still have the wait of the run before. */
+export const awaitUploadsAgain = statement('await_uploads_again', {
+  params: { job_id: 'text', ttl_ms: 'integer' },
   row: {},
-  postgres: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at)
-    SELECT t.run_id, t.job_id, t.ttl, now_ms() + t.ttl FROM unnest($run_id::uuid[], $job_id::uuid[], $ttl_ms::bigint[])
-      AS t(run_id, job_id, ttl) ${HELD_AGAIN}`,
-  sqlite: `INSERT INTO ichido.held_runs (run_id, job_id, upload_ttl_ms, expires_at)
-    VALUES ($run_id, $job_id, $ttl_ms, now_ms() + $ttl_ms) ${HELD_AGAIN}`,
+  postgres: `INSERT INTO ichido.upload_waits (job_id, upload_ttl_ms, expires_at)
+    SELECT t.job_id, t.ttl, now_ms() + t.ttl FROM unnest($job_id::uuid[], $ttl_ms::bigint[]) AS t(job_id, ttl)
+    ON CONFLICT (job_id) DO UPDATE SET expires_at = excluded.expires_at`,
+  sqlite: `INSERT INTO ichido.upload_waits (job_id, upload_ttl_ms, expires_at) VALUES ($job_id, $ttl_ms, now_ms() + $ttl_ms)
+    ON CONFLICT (job_id) DO UPDATE SET expires_at = excluded.expires_at`,
 })
 
 /** For jobs that were retried or replaced, with the run that had ended. `parked_ms` is how long each was a dead letter. */
@@ -126,7 +106,7 @@ export function* lockEnded(jobIds: Iterable<string>): Work<Map<string, LatestRun
     const rows = yield* each(readLatest, ids)
     const open = rows.filter((row) => refusalOf(row) === null && !locked.has(row.run_id))
     if (open.length === 0) return new Map(rows.map((row) => [row.job_id, row]))
-    const runs = open.map(({ run_id }) => ({ id: run_id }))
-    for (const { id } of yield* each(lockRuns, runs)) locked.add(id)
+    const jobs = open.map(({ job_id }) => ({ job_id }))
+    for (const { run_id } of yield* each(lockLatestEnded, jobs)) locked.add(run_id)
   }
 }

@@ -2,6 +2,7 @@ import { isMapOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
 import { parsePolicy } from '../../core/run/job.ts'
 import { parseRunError, RUN_STATES } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
+import { HELD_STATE, JOB_IN_ROOMS, latest, READY_STATE, STATE, sinceHeld } from '../runs/rooms.sql.ts'
 import { each, one, query, type RowOf, statement, type Values, type Work } from '../statement.ts'
 import { readKeysOfJobs } from '../submission/keys.ts'
 import { readCounts, type StoredCounts } from '../system/promise-counters.ts'
@@ -13,7 +14,9 @@ const error = { json: parseRunError } as const
 // A payload may have 1 MiB, and a batch 1,000 jobs: only the statement that shows one job reads its payload.
 export const LISTED_COLUMNS = `j.id AS job_id, j.kind, j.queue, j.user_id, j.priority, j.labels, j.replaces_job_id, j.scheduled_for,
   (SELECT d.name FROM ichido.job_definitions d WHERE d.id = j.definition_id) AS definition, j.estimated_cost_micros, j.created_at,
-  r.state, r.run_at, r.attempt, r.retry_count, r.started_at, r.finished_at, r.cancel_requested_at, r.error`
+  ${STATE} AS state, ${latest('run_at')} AS run_at, ${latest('attempt')} AS attempt, ${latest('retry_count')} AS retry_count,
+  ${sinceHeld('started_at')} AS started_at, e.finished_at, ${sinceHeld('cancel_requested_at')} AS cancel_requested_at,
+  ${sinceHeld('error')} AS error`
 export const LISTED_ROW = {
   job_id: 'text',
   kind: 'text',
@@ -40,7 +43,7 @@ export const LISTED_ROW = {
 export type ListedJob = Values<typeof LISTED_ROW>
 
 /** For commands that need to know some facts of many jobs. */
-const TERMS = 'j.id AS job_id, j.user_id, j.policy, j.estimated_cost_micros, j.created_at, r.run_at'
+const TERMS = `j.id AS job_id, j.user_id, j.policy, j.estimated_cost_micros, j.created_at, ${latest('run_at')} AS run_at`
 const TERMS_ROW = {
   job_id: 'text',
   user_id: 'text',
@@ -50,7 +53,7 @@ const TERMS_ROW = {
   run_at: 'integer',
 } as const
 
-const JOBS = 'FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest'
+const JOBS = `FROM ${JOB_IN_ROOMS}`
 
 export const readJobs = statement('read_jobs', {
   params: { job_id: 'text' },
@@ -76,10 +79,14 @@ export const readKeptJob = statement('read_kept_job', {
     ${JOBS} WHERE j.id = $job_id AND NOT ${EXPIRED}`,
 })
 
+const IN_ALL =
+  'r.run_id, r.run_no, r.version, r.attempt, r.retry_count, r.run_at, r.created_at, r.worker_id, r.assigned_at'
+const NONE = (column: string) => `CAST(NULL AS bigint) AS ${column}`
+
 const readRuns = statement('read_runs', {
   params: { job_id: 'text' },
   row: {
-    id: 'text',
+    run_id: 'text',
     run_no: 'integer',
     state,
     version: 'integer',
@@ -87,20 +94,22 @@ const readRuns = statement('read_runs', {
     retry_count: 'integer',
     run_at: 'integer',
     created_at: 'integer',
-    assigned_worker_id: 'text?',
+    worker_id: 'text?',
     assigned_at: 'integer?',
     lease_expires_at: 'integer?',
     started_at: 'integer?',
     finished_at: 'integer?',
-    continuation_state: 'text',
-    continuation_check_deadline_at: 'integer?',
+    deadline_at: 'integer?',
     cancel_requested_at: 'integer?',
     error,
   },
-  sql: `SELECT id, run_no, state, version, attempt, retry_count, run_at, created_at, assigned_worker_id, assigned_at,
-      lease_expires_at, started_at, finished_at, continuation_state, continuation_check_deadline_at, cancel_requested_at,
-      error
-    FROM ichido.runs WHERE job_id = $job_id ORDER BY run_no`,
+  sql: `SELECT ${IN_ALL}, ${READY_STATE('r')} AS state, ${NONE('lease_expires_at')}, ${NONE('started_at')}, ${NONE('finished_at')},
+      ${NONE('deadline_at')}, ${NONE('cancel_requested_at')}, CAST(NULL AS text) AS error FROM ichido.ready r WHERE r.job_id = $job_id
+    UNION ALL SELECT ${IN_ALL}, ${HELD_STATE('r')}, r.lease_expires_at, r.started_at, NULL, r.deadline_at, r.cancel_requested_at, r.error
+      FROM ichido.held r WHERE r.job_id = $job_id
+    UNION ALL SELECT ${IN_ALL}, r.state, r.lease_expires_at, r.started_at, r.finished_at, NULL, r.cancel_requested_at, r.error
+      FROM ichido.ended r WHERE r.job_id = $job_id
+    ORDER BY run_no`,
 })
 
 const readResult = statement('read_result', {
@@ -118,10 +127,9 @@ const readResult = statement('read_result', {
     cost_micros: 'integer?',
     finished_at: 'integer?',
   },
-  sql: `SELECT r.state, r.error, r.attempt, j.user_id, s.run_id, s.result, s.summary_text, s.freqs_csv, s.meta, s.cost_micros,
-      r.finished_at
-    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
-    LEFT JOIN ichido.results s ON s.run_id = r.id
+  sql: `SELECT ${STATE} AS state, ${sinceHeld('error')} AS error, ${latest('attempt')} AS attempt, j.user_id, s.run_id, s.result,
+      s.summary_text, s.freqs_csv, s.meta, s.cost_micros, e.finished_at
+    FROM ${JOB_IN_ROOMS} LEFT JOIN ichido.results s ON s.run_id = e.run_id
     WHERE j.id = $job_id AND NOT ${EXPIRED}`,
 })
 
@@ -129,16 +137,18 @@ const readResult = statement('read_result', {
 const readReportedCosts = statement('read_reported_costs', {
   params: { job_id: 'text' },
   row: { job_id: 'text', cost_micros: 'integer' },
-  postgres: `SELECT r.job_id, s.cost_micros FROM ichido.runs r JOIN ichido.results s ON s.run_id = r.id
+  postgres: `SELECT r.job_id, s.cost_micros FROM ichido.ended r JOIN ichido.results s ON s.run_id = r.run_id
     WHERE r.job_id = ANY($job_id::uuid[]) AND r.latest AND s.cost_micros IS NOT NULL`,
-  sqlite: `SELECT r.job_id, s.cost_micros FROM ichido.runs r JOIN ichido.results s ON s.run_id = r.id
+  sqlite: `SELECT r.job_id, s.cost_micros FROM ichido.ended r JOIN ichido.results s ON s.run_id = r.run_id
     WHERE r.job_id = $job_id AND r.latest AND s.cost_micros IS NOT NULL`,
 })
 
 const countByState = statement('count_by_state', {
   params: {},
   row: { state: 'text', count: 'integer' },
-  sql: `SELECT state, count(*) AS count FROM ichido.runs WHERE latest GROUP BY state`,
+  sql: `SELECT ${READY_STATE('r')} AS state, count(*) AS count FROM ichido.ready r GROUP BY 1
+    UNION ALL SELECT ${HELD_STATE('r')}, count(*) FROM ichido.held r GROUP BY 1
+    UNION ALL SELECT state, count(*) FROM ichido.ended WHERE latest GROUP BY state`,
 })
 
 type ShownJob = RowOf<typeof readKeptJob>

@@ -127,8 +127,8 @@ eachEngine(({ store }) => {
     expect(await scene.lease()).toEqual([])
     const next = only((await scene.runs(jobId)).slice(1))
     expect(next.fair_tag).toBeNull()
-    expect(await sql(store(), 'SELECT run_id FROM ichido.held_runs WHERE job_id = $1', jobId)).toEqual([
-      { run_id: next.id },
+    expect(await sql(store(), 'SELECT job_id FROM ichido.upload_waits WHERE job_id = $1', jobId)).toEqual([
+      { job_id: jobId },
     ])
   })
 

@@ -1,25 +1,23 @@
 import { admit } from '../../core/limits/quota.ts'
-import { DEFAULT_UPLOAD_TTL_SECONDS, HELD_MS } from '../../core/run/artifact.ts'
+import { DEFAULT_UPLOAD_TTL_SECONDS, UPLOAD_WAIT_MS } from '../../core/run/artifact.ts'
 import { record } from '../access/audit.ts'
 import type { TagsFor } from '../leasing/fair-tags.ts'
 import { type LockedUser, lockAndCount, readCosts } from '../limits/users.ts'
 import { type Command, commandIn } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
-import { recordMoves } from '../runs/lifecycle.ts'
-import { readFacts } from '../runs/runs.sql.ts'
+import { insertNextRuns } from '../runs/runs.sql.ts'
 import { each, type ParamsOf, type Work } from '../statement.ts'
 import { deleteKeys, forgetExpiredKeys, readExpiredKeys, readKeys, reclaimKeys, renewKeys } from '../submission/keys.ts'
 import {
+  awaitUploadsAgain,
   type EndedRefusal,
-  holdRetries,
-  insertRetries,
   type LatestRun,
   lockEnded,
+  readJobsOfRuns,
   readLacking,
   readLatest,
   refusalOf,
   resolveDeadLetters,
-  supersedeEnded,
 } from './ended-jobs.ts'
 
 interface RetryItem {
@@ -72,8 +70,8 @@ export function* retryJobs(items: readonly RetryItem[], again: boolean, tagsFor:
 /** An earlier try may have committed. */
 function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>): Work<void> {
   const rows = yield* each(
-    readFacts,
-    items.map((item) => ({ id: item.nextRunId })),
+    readJobsOfRuns,
+    items.map((item) => ({ job_id: item.jobId, run_id: item.nextRunId })),
   )
   for (const { job_id: jobId, queue } of yield* each(readLatest, rows)) {
     done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: null })
@@ -189,32 +187,29 @@ function* insertRuns(
   tagsFor: TagsFor,
 ): Work<void> {
   const retried = yield* takeRuns(admitted, done)
-  yield* each(
-    supersedeEnded,
-    retried.map(({ row }) => ({ id: row.run_id })),
-  )
   const ids = retried.map(({ item }) => ({ job_id: item.jobId }))
   const lacking = new Set((yield* each(readLacking, ids)).map((row) => row.job_id))
-  const heldMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? HELD_MS : 0)
+  const waitMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? UPLOAD_WAIT_MS : 0)
   const tags = yield* tagsFor(
     retried.map(({ row: { queue, user_id, priority } }) => ({ queue, userId: user_id, priority })),
   )
-  const inserted = yield* each(
-    insertRetries,
+  // The tag is a new one: the tag of the run before may be days old, and the retries of many such runs would be served before all
+  // other jobs.
+  yield* each(
+    insertNextRuns,
     retried.map(({ item, row }, i) => ({
-      run_id: row.run_id,
+      job_id: item.jobId,
+      run_no: row.ended_run_no ?? 0,
       next_id: item.nextRunId,
-      held_ms: heldMs(item),
+      delay_ms: waitMs(item),
+      retry_count: 0,
       tag: tags[i] ?? null,
       created_at: createdAtMs,
     })),
   )
-  yield* recordMoves(inserted)
   yield* each(
-    holdRetries,
-    retried.flatMap(({ item: { jobId, nextRunId } }) =>
-      lacking.has(jobId) ? [{ run_id: nextRunId, job_id: jobId, ttl_ms: UPLOAD_TTL_MS }] : [],
-    ),
+    awaitUploadsAgain,
+    retried.flatMap(({ item: { jobId } }) => (lacking.has(jobId) ? [{ job_id: jobId, ttl_ms: UPLOAD_TTL_MS }] : [])),
   )
   const resolved = yield* each(
     resolveDeadLetters,

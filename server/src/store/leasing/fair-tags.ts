@@ -1,12 +1,12 @@
 import { type Command, command, commandIn } from '../port.ts'
 import { each, eachStep, query, type RowOf, readRows, statement, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
-import { READY } from './leases.sql.ts'
+import { DUE } from './lease-runs.sql.ts'
 import { queueHead } from './queues.ts'
 
 const TIME = 'SELECT q.tag FROM ichido.queue_times q WHERE q.queue = t.queue AND q.priority = t.priority'
-const LAST = `SELECT r.fair_tag FROM ichido.runs r
-      WHERE r.queue = t.queue AND r.priority = t.priority AND r.user_id = t.user_id AND ${READY}
+const LAST = `SELECT r.fair_tag FROM ichido.ready r
+      WHERE r.queue = t.queue AND r.priority = t.priority AND r.user_id = t.user_id AND r.${DUE}
         AND r.fair_tag > coalesce((${TIME}), -1)
       ORDER BY r.fair_tag DESC LIMIT 1`
 const TAGS = `t.queue, t.user_id, t.priority, (${TIME}) AS time, (${LAST}) AS last`
@@ -38,7 +38,7 @@ const raiseTimes = statement('raise_queue_times', {
 })
 
 const IDLE = `q.updated_at < (SELECT now_ms()) - CAST($age_ms AS bigint) AND NOT EXISTS (
-        SELECT 1 FROM ichido.runs r WHERE r.queue = q.queue AND r.priority = q.priority AND ${READY})`
+        SELECT 1 FROM ichido.ready r WHERE r.queue = q.queue AND r.priority = q.priority AND r.${DUE})`
 
 /** Removes the times of queues that have no work and no lease for `age_ms`. */
 const removeTimes = statement('remove_queue_times', {

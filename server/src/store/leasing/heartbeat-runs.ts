@@ -1,60 +1,49 @@
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
-import { explainRefusal, factsOf, foldBy } from '../runs/run-facts.ts'
-import { GUARD, HELD, SORTED } from '../runs/runs.sql.ts'
+import { explainRefusal, factsOf, foldBy, leaseIdOf, tokenOf } from '../runs/run-facts.ts'
+import { HOLDER, HOLDS, HOLDS_SQLITE, SORTED } from '../runs/runs.sql.ts'
 import { each, statement, type Work } from '../statement.ts'
 
-/**
- * `ttl_ms` is for runs without a lease time of their own. The version stays, because a running start compares it.
- */
+const EXTENDED = 'job_id, worker_id, token, lease_expires_at, lease_ttl_ms, cancel_requested_at'
+
+/** The version stays, because a running start compares it. */
 export const heartbeatRuns = statement('heartbeat_runs', {
-  params: { run_id: 'text', worker_id: 'text', lease_id: 'text', ttl_ms: 'integer' },
+  params: HOLDER,
   row: {
-    lease_id: 'text',
+    job_id: 'text',
     worker_id: 'text',
+    token: 'text',
     lease_expires_at: 'integer',
+    lease_ttl_ms: 'integer',
     cancel_requested_at: 'integer?',
-    ttl_ms: 'integer',
   },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT t.* FROM unnest($run_id::uuid[], $worker_id::text[], $lease_id::text[], $ttl_ms::bigint[]) AS t(run_id, worker_id, lease_id, ttl_ms)
-      ${SORTED})
-    UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce(r.lease_ttl_ms, t.ttl_ms)
-    FROM t WHERE r.id = t.run_id AND r.state || '' IN ('ASSIGNED', 'RUNNING') AND ${GUARD}
-    RETURNING r.lease_id, r.assigned_worker_id AS worker_id, r.lease_expires_at, r.cancel_requested_at,
-      coalesce(r.lease_ttl_ms, t.ttl_ms) AS ttl_ms`,
-  sqlite: `UPDATE ichido.runs SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = now_ms() + coalesce(lease_ttl_ms, $ttl_ms)
-    WHERE ${HELD} AND state IN ('ASSIGNED', 'RUNNING')
-    RETURNING lease_id, assigned_worker_id AS worker_id, lease_expires_at, cancel_requested_at,
-      coalesce(lease_ttl_ms, $ttl_ms) AS ttl_ms`,
+      SELECT t.* FROM unnest($job_id::uuid[], $worker_id::text[], $token::text[]) AS t(job_id, worker_id, token) ${SORTED})
+    UPDATE ichido.held r SET deadline_at = NULL, lease_expires_at = now_ms() + r.lease_ttl_ms
+    FROM t WHERE ${HOLDS} RETURNING ${EXTENDED.replaceAll(/\w+/g, 'r.$&')}`,
+  sqlite: `UPDATE ichido.held AS r SET deadline_at = NULL, lease_expires_at = now_ms() + lease_ttl_ms
+    WHERE ${HOLDS_SQLITE} RETURNING ${EXTENDED}`,
 })
 
 /**
- * For a process that is blocked and cannot say which leases it has: extends all leases of its workers. `lease_ttl_ms` is for
- * jobs without a lease time of their own. Guards worker and state.
+ * For a process that is blocked and cannot say which leases it has: extends all leases of its workers. It includes runs that the
+ * leader has halted: their handlers still run, so no other worker may get the jobs.
  */
 export const heartbeatWorkers = statement('heartbeat_workers', {
-  params: { worker_id: 'text', lease_ttl_ms: 'integer' },
-  row: { id: 'text' },
+  params: { worker_id: 'text' },
+  row: { job_id: 'text' },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT id FROM ichido.runs WHERE assigned_worker_id = ANY($worker_id::text[]) AND state IN ('ASSIGNED', 'RUNNING')
-      ORDER BY id FOR UPDATE)
-    UPDATE ichido.runs r SET continuation_state = 'NONE', continuation_check_deadline_at = NULL,
-      lease_expires_at = greatest(r.lease_expires_at, now_ms() + coalesce(r.lease_ttl_ms, $lease_ttl_ms::bigint))
-    FROM t WHERE r.id = t.id AND r.assigned_worker_id = ANY($worker_id::text[]) AND r.state || '' IN ('ASSIGNED', 'RUNNING')
-    RETURNING r.id`,
+      SELECT job_id FROM ichido.held WHERE worker_id = ANY($worker_id::text[]) ORDER BY job_id FOR UPDATE)
+    UPDATE ichido.held r SET deadline_at = NULL, lease_expires_at = greatest(r.lease_expires_at, now_ms() + r.lease_ttl_ms)
+    FROM t WHERE r.job_id = t.job_id RETURNING r.job_id`,
   // One process has the folder: while it is blocked, no other process can take its jobs.
-  sqlite: `UPDATE ichido.runs SET lease_expires_at = lease_expires_at + $lease_ttl_ms WHERE assigned_worker_id = $worker_id AND false
-    RETURNING id`,
+  sqlite: 'SELECT job_id FROM ichido.held WHERE worker_id = $worker_id AND false',
 })
 
 export interface HeartbeatItem {
-  runId: string
+  jobId: string
   workerId: string
   leaseId: string
-  leaseTtlMs: number
 }
 
 export type HeartbeatOutcome =
@@ -66,15 +55,14 @@ export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<Heartbe
     const { firsts } = foldBy(items, leaseOf)
     const rows = yield* each(
       heartbeatRuns,
-      firsts.map((item) => ({
-        run_id: item.runId,
-        worker_id: item.workerId,
-        lease_id: item.leaseId,
-        ttl_ms: item.leaseTtlMs,
+      firsts.map(({ jobId, workerId, leaseId }) => ({
+        job_id: jobId,
+        worker_id: workerId,
+        token: tokenOf(leaseId),
       })),
     )
     // A run has one lease that can be extended: every item that names this lease is answered.
-    const extended = new Map(rows.map((row) => [JSON.stringify([row.lease_id, row.worker_id]), row]))
+    const extended = new Map(rows.map((row) => [nameOf(leaseIdOf(row.job_id, row.token), row.worker_id), row]))
     const missed = firsts.filter((item) => !extended.has(leaseOf(item)))
     const facts = yield* factsOf(missed)
     return items.map((item): HeartbeatOutcome => {
@@ -83,14 +71,15 @@ export function heartbeatBatch(items: readonly HeartbeatItem[]): Command<Heartbe
         return {
           kind: 'extended',
           leaseExpiresAtMs: row.lease_expires_at,
-          leaseTtlMs: row.ttl_ms,
+          leaseTtlMs: row.lease_ttl_ms,
           cancelRequested: row.cancel_requested_at !== null,
         }
       }
-      const reason = explainRefusal(facts.get(item.runId), { verb: 'heartbeat', ...item })
+      const reason = explainRefusal(facts.get(item.leaseId), { verb: 'heartbeat', ...item })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     })
   })
 }
 
-const leaseOf = ({ leaseId, workerId }: HeartbeatItem) => JSON.stringify([leaseId, workerId])
+const leaseOf = ({ leaseId, workerId }: HeartbeatItem) => nameOf(leaseId, workerId)
+const nameOf = (leaseId: string, workerId: string) => `${leaseId} ${workerId}`

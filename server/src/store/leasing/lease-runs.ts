@@ -1,19 +1,7 @@
-import { DEFAULT_LEASE_TTL_MS } from '../../core/run/job.ts'
 import { type Command, commandIn, type FastPath } from '../port.ts'
 import { foldBy } from '../runs/run-facts.ts'
 import { each, eachStep, exactlyOne, query, readRows, type Work } from '../statement.ts'
 import { heartbeatRuns } from './heartbeat-runs.ts'
-import {
-  isFull,
-  type KindRotation,
-  type LeaseAnswer,
-  type LeasedRow,
-  type LeaseItem,
-  nameOf,
-  type Positions,
-  placeName,
-  toLeases,
-} from './leased.ts'
 import {
   countHeld,
   enterLease,
@@ -25,7 +13,18 @@ import {
   NEW_LEASE_ROW,
   PAYLOADS_BYTES_MAX,
   readyKinds,
-} from './leases.sql.ts'
+} from './lease-runs.sql.ts'
+import {
+  isFull,
+  type KindRotation,
+  type LeaseAnswer,
+  type LeasedRow,
+  type LeaseItem,
+  nameOf,
+  type Positions,
+  placeName,
+  toLeases,
+} from './leased.ts'
 
 export type { KindRotation, LeaseAnswer, Leased, LeaseItem, Position, Positions } from './leased.ts'
 
@@ -91,7 +90,7 @@ function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<Leas
       const [first] = readRows(leasePlain, answer)
       const leased = readRows(
         { row: NEW_LEASE_ROW },
-        answer.filter((row) => row.run_id !== null),
+        answer.filter((row) => row.job_id !== null),
       )
       // Without a run behind the position, the general path scans from the beginning.
       if (!first?.plain || (leased.length === 0 && position !== null)) return null
@@ -140,11 +139,11 @@ function* findEarlier(items: readonly LeaseItem[], found: Map<string, LeasedRow[
   )
   const beats = yield* each(
     heartbeatRuns,
-    leased.map(({ run_id, worker_id, lease_id }) => ({ run_id, worker_id, lease_id, ttl_ms: DEFAULT_LEASE_TTL_MS })),
+    leased.map(({ job_id, worker_id, token }) => ({ job_id, worker_id, token })),
   )
-  const held = new Set(beats.map((row) => row.lease_id))
+  const held = new Set(beats.map((row) => row.job_id))
   // The leader has ended the other leases since they were read.
-  for (const row of leased) if (held.has(row.lease_id)) add(found, row)
+  for (const row of leased) if (held.has(row.job_id)) add(found, row)
 }
 
 function add(found: Map<string, LeasedRow[]>, row: LeasedRow): void {

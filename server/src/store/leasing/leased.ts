@@ -1,12 +1,8 @@
-import {
-  DEFAULT_CONTINUATION_SECONDS,
-  DEFAULT_LEASE_TTL_MS,
-  type JobPolicy,
-  PAYLOAD_BYTES_MAX,
-} from '../../core/run/job.ts'
+import { type JobPolicy, PAYLOAD_BYTES_MAX } from '../../core/run/job.ts'
 import { type Command, command } from '../port.ts'
+import { leaseIdOf } from '../runs/run-facts.ts'
 import { exactlyOne, query, type RowOf, statement, type Work } from '../statement.ts'
-import { type leasedByPoll, PAYLOADS_BYTES_MAX } from './leases.sql.ts'
+import { type leasedByPoll, PAYLOADS_BYTES_MAX } from './lease-runs.sql.ts'
 
 /**
  * The leases that the worker has or had on the job, the last one first. A job without such a lease has one row with null, and
@@ -14,17 +10,19 @@ import { type leasedByPoll, PAYLOADS_BYTES_MAX } from './leases.sql.ts'
  */
 const readLeasesOnJob = statement('read_leases_on_job', {
   params: { job_id: 'text', kind: 'text', worker_id: 'text' },
-  row: { lease_id: 'text?' },
-  sql: `SELECT r.lease_id FROM ichido.jobs j
-    LEFT JOIN ichido.runs r ON r.job_id = j.id AND r.assigned_worker_id = $worker_id AND r.lease_id IS NOT NULL
+  row: { token: 'text?' },
+  sql: `SELECT r.token FROM ichido.jobs j LEFT JOIN (
+      SELECT job_id, run_no, worker_id, token FROM ichido.ready WHERE job_id = $job_id
+      UNION ALL SELECT job_id, run_no, worker_id, token FROM ichido.held WHERE job_id = $job_id
+      UNION ALL SELECT job_id, run_no, worker_id, token FROM ichido.ended WHERE job_id = $job_id
+    ) r ON r.job_id = j.id AND r.worker_id = $worker_id AND r.token IS NOT NULL
     WHERE j.id = $job_id AND j.kind = $kind ORDER BY r.run_no DESC`,
 })
 
 const countLeasesOf = statement('count_leases_of', {
   params: { worker_id: 'text', max: 'integer' },
   row: { held: 'integer' },
-  sql: `SELECT count(*) AS held FROM (SELECT 1 FROM ichido.runs
-    WHERE assigned_worker_id = $worker_id AND state IN ('ASSIGNED', 'RUNNING') LIMIT $max) r`,
+  sql: `SELECT count(*) AS held FROM (SELECT 1 FROM ichido.held WHERE worker_id = $worker_id LIMIT $max) r`,
 })
 
 export interface LeaseItem {
@@ -115,7 +113,7 @@ function inOrderOf({ queues }: LeaseItem): (a: LeasedRow, b: LeasedRow) => numbe
     queues.indexOf(a.queue) - queues.indexOf(b.queue) ||
     b.priority - a.priority ||
     a.fair_tag - b.fair_tag ||
-    (a.run_id < b.run_id ? -1 : 1)
+    (a.job_id < b.job_id ? -1 : 1)
 }
 
 function toLeased(row: LeasedRow): Leased {
@@ -127,7 +125,7 @@ function toLeased(row: LeasedRow): Leased {
     attempt: row.attempt,
     retryCount: row.retry_count,
     version: row.version,
-    leaseId: row.lease_id,
+    leaseId: leaseIdOf(row.job_id, row.token),
     leaseExpiresAtMs: row.lease_expires_at,
     leaderEpoch: row.leader_epoch,
     queue: row.queue,
@@ -137,8 +135,8 @@ function toLeased(row: LeasedRow): Leased {
     fairTag: row.fair_tag,
     payload: row.payload,
     policy: row.policy,
-    leaseTtlMs: row.lease_ttl_ms ?? DEFAULT_LEASE_TTL_MS,
-    continuationMs: row.continuation_ms ?? DEFAULT_CONTINUATION_SECONDS * 1000,
+    leaseTtlMs: row.lease_ttl_ms,
+    continuationMs: row.continuation_ms,
     traceparent: row.traceparent,
     artifacts: row.artifacts ?? '[]',
     lastProgress: row.last_progress,
@@ -159,8 +157,9 @@ export function findLeaseOfJob(asked: LeaseOfJob): Command<{ leaseId: string | n
   const { jobId, kind, workerId } = asked
   return command('find_lease_of_job', function* work() {
     const rows = yield* query(readLeasesOnJob, { job_id: jobId, kind, worker_id: workerId })
-    const [first] = asked.leaseId === null ? rows : rows.filter(({ lease_id }) => lease_id === asked.leaseId)
-    return rows.length === 0 ? null : { leaseId: first?.lease_id ?? null }
+    const leases = rows.flatMap(({ token }) => (token === null ? [] : [leaseIdOf(jobId, token)]))
+    const leaseId = asked.leaseId === null ? leases[0] : leases.find((lease) => lease === asked.leaseId)
+    return rows.length === 0 ? null : { leaseId: leaseId ?? null }
   })
 }
 

@@ -2,8 +2,8 @@ import { type Command, command } from '../port.ts'
 import { each, one, query, statement, type Work } from '../statement.ts'
 import type { TagsFor } from './fair-tags.ts'
 
-const DUE = `id, queue, user_id, run_at, priority FROM ichido.runs
-    WHERE state = 'PENDING' AND fair_tag IS NULL AND run_at <= (SELECT now_ms())`
+const DUE = `job_id, queue, user_id, run_at, priority FROM ichido.ready
+    WHERE fair_tag IS NULL AND run_at <= (SELECT now_ms())`
 
 /**
  * Delayed runs that are due. The time is a subquery: PostgreSQL would call a bare function for every row, and read the index to
@@ -11,24 +11,25 @@ const DUE = `id, queue, user_id, run_at, priority FROM ichido.runs
  */
 const lockDue = statement('lock_due', {
   params: { max: 'integer' },
-  row: { id: 'text', queue: 'text', user_id: 'text', run_at: 'integer', priority: 'integer' },
+  row: { job_id: 'text', queue: 'text', user_id: 'text', run_at: 'integer', priority: 'integer' },
   postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $max FOR UPDATE SKIP LOCKED`,
   sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $max`,
 })
 
 /** With a tag, the run is in the index that leases read. */
 const promoteRuns = statement('promote_runs', {
-  params: { id: 'text', tag: 'integer?' },
+  params: { job_id: 'text', tag: 'integer?' },
   row: {},
-  postgres: `UPDATE ichido.runs r SET fair_tag = t.tag FROM unnest($id::uuid[], $tag::bigint[]) AS t(id, tag) WHERE r.id = t.id`,
-  sqlite: 'UPDATE ichido.runs SET fair_tag = $tag WHERE id = $id',
+  postgres: `UPDATE ichido.ready r SET fair_tag = t.tag FROM unnest($job_id::uuid[], $tag::bigint[]) AS t(job_id, tag)
+    WHERE r.job_id = t.job_id`,
+  sqlite: 'UPDATE ichido.ready SET fair_tag = $tag WHERE job_id = $job_id',
 })
 
 /** When the next delayed run is due, in ms from now; null when none waits. */
 const nextDue = statement('next_due', {
   params: {},
   row: { in_ms: 'integer?' },
-  sql: `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL`,
+  sql: `SELECT min(run_at) - now_ms() AS in_ms FROM ichido.ready WHERE fair_tag IS NULL`,
 })
 
 interface Promoted {
@@ -54,7 +55,7 @@ export function promoteDue(max: number, tagsFor: TagsFor): Command<Promoted> {
     )
     yield* each(
       promoteRuns,
-      due.map(({ id }, i) => ({ id, tag: tags[i] ?? null })),
+      due.map(({ job_id }, i) => ({ job_id, tag: tags[i] ?? null })),
     )
     const next = yield* one(nextDue, {})
     return {

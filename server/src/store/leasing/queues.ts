@@ -2,7 +2,7 @@ import { isListOf, isText, orNull, stored } from '../../core/json/stored-json.ts
 import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { each, exactlyOne, one, query, type RowOf, statement, type Work } from '../statement.ts'
-import { queueLock, readyKinds } from './leases.sql.ts'
+import { DUE, queueLock, readyKinds } from './lease-runs.sql.ts'
 
 const COLUMNS =
   'name, paused_at, max_concurrent, lease_ttl_seconds, continuation_seconds, result_ttl_seconds, fatal_error_codes'
@@ -86,11 +86,11 @@ const listQueues = statement('list_queues', {
   row: { name: 'text', ...COUNTS_ROW, ...SETTINGS_ROW },
   sql: `WITH u AS (
       SELECT queue, count(*) AS ready, 0 AS delayed, 0 AS running, min(run_at) AS oldest
-        FROM ichido.runs WHERE state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL AND queue > $after GROUP BY queue
+        FROM ichido.ready WHERE ${DUE} AND queue > $after GROUP BY queue
       UNION ALL SELECT queue, 0, count(*), 0, NULL
-        FROM ichido.runs WHERE state = 'PENDING' AND fair_tag IS NULL AND queue > $after GROUP BY queue
+        FROM ichido.ready WHERE fair_tag IS NULL AND queue > $after GROUP BY queue
       UNION ALL SELECT queue, 0, 0, count(*), NULL
-        FROM ichido.runs WHERE state IN ('ASSIGNED', 'RUNNING') AND queue > $after GROUP BY queue
+        FROM ichido.held WHERE queue > $after GROUP BY queue
       UNION ALL SELECT name, 0, 0, 0, NULL FROM ichido.queues WHERE name > $after),
     s AS (SELECT queue AS name, CAST(sum(ready) AS bigint) AS ready, CAST(sum(delayed) AS bigint) AS delayed,
         CAST(sum(running) AS bigint) AS running, min(oldest) AS oldest
@@ -104,11 +104,10 @@ const countQueue = statement('count_queue', {
   params: { queue: 'text' },
   row: COUNTS_ROW,
   sql: `SELECT
-    (SELECT count(*) FROM ichido.runs WHERE queue = $queue AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL) AS ready,
-    (SELECT count(*) FROM ichido.runs WHERE queue = $queue AND state = 'PENDING' AND fair_tag IS NULL) AS delayed,
-    (SELECT count(*) FROM ichido.runs WHERE queue = $queue AND state IN ('ASSIGNED', 'RUNNING')) AS running,
-    (SELECT now_ms() - min(run_at) FROM ichido.runs
-      WHERE queue = $queue AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL) AS oldest_ms`,
+    (SELECT count(*) FROM ichido.ready WHERE queue = $queue AND ${DUE}) AS ready,
+    (SELECT count(*) FROM ichido.ready WHERE queue = $queue AND fair_tag IS NULL) AS delayed,
+    (SELECT count(*) FROM ichido.held WHERE queue = $queue) AS running,
+    (SELECT now_ms() - min(run_at) FROM ichido.ready WHERE queue = $queue AND ${DUE}) AS oldest_ms`,
 })
 
 /** The first tag of each kind of the queue. */
@@ -116,13 +115,11 @@ const readHeads = statement('read_heads', {
   params: { queue: 'text', kind: 'text', priority: 'integer' },
   row: { fair_tag: 'integer' },
   postgres: `SELECT h.fair_tag FROM unnest($queue::text[], $kind::text[], $priority::integer[]) AS t(queue, kind, priority)
-    CROSS JOIN LATERAL (SELECT fair_tag FROM ichido.runs
-      WHERE queue = t.queue AND kind = t.kind AND priority = t.priority AND state IN ('PENDING', 'ORPHANED')
-        AND fair_tag IS NOT NULL
-      ORDER BY fair_tag, id LIMIT 1) h`,
-  sqlite: `SELECT fair_tag FROM ichido.runs
-    WHERE queue = $queue AND kind = $kind AND priority = $priority AND state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL
-    ORDER BY fair_tag, id LIMIT 1`,
+    CROSS JOIN LATERAL (SELECT fair_tag FROM ichido.ready
+      WHERE queue = t.queue AND kind = t.kind AND priority = t.priority AND ${DUE}
+      ORDER BY fair_tag, job_id LIMIT 1) h`,
+  sqlite: `SELECT fair_tag FROM ichido.ready WHERE queue = $queue AND kind = $kind AND priority = $priority AND ${DUE}
+    ORDER BY fair_tag, job_id LIMIT 1`,
 })
 
 export interface QueueSettings {

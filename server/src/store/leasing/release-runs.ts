@@ -7,12 +7,12 @@ import {
 } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
 import { followFailures } from '../runs/after-failure.ts'
-import { explainRefusal, type FactsRow, factsOf, tryOnePerRun } from '../runs/run-facts.ts'
-import { releaseRuns } from '../runs/runs.sql.ts'
-import { each, type RowOf, type Work } from '../statement.ts'
+import { explainRefusal, type FactsRow, factsOf, tokenOf, tryOnePerJob } from '../runs/run-facts.ts'
+import { finishRuns, releaseRuns } from '../runs/runs.sql.ts'
+import { each, type Work } from '../statement.ts'
 
 export interface ReleaseItem {
-  runId: string
+  jobId: string
   workerId: string
   leaseId: string
   /** Made before the transaction, for the run after a run that had started. */
@@ -29,31 +29,57 @@ const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run
 /** Workers give runs back, for example at their shutdown. It costs the job no retry. */
 export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutcome[]> {
   return commandIn('batches', 'release', function* work(): Work<ReleaseOutcome[]> {
-    function* attempt(firsts: readonly ReleaseItem[]): Work<Map<string, ReleasedRow>> {
-      const error = JSON.stringify(RELEASED)
-      const rows = firsts.map((item) => ({
-        run_id: item.runId,
-        worker_id: item.workerId,
-        lease_id: item.leaseId,
-        error,
-        outcome_hash: RELEASED_OUTCOME,
-      }))
-      return new Map((yield* each(releaseRuns, rows)).map((row) => [row.id, row]))
-    }
-    const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
+    const { changed, missed } = yield* tryOnePerJob(items, releaseOrEnd, commandOf)
     yield* followFailures(
       changed.flatMap(([{ nextRunId }, row]) =>
         row.state === 'FAILED' ? [{ row, error: RELEASED, retryable: true, released: true, nextRunId, random: 0 }] : [],
       ),
     )
     const facts = yield* factsOf(missed)
-    const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
+    const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.leaseId))]))
     for (const [item, row] of changed) outcomes.set(item, released(row))
     return items.flatMap((item) => outcomes.get(item) ?? [])
   })
 }
 
-type ReleasedRow = RowOf<typeof releaseRuns>
+interface ReleasedRow {
+  readonly job_id: string
+  readonly run_id: string
+  readonly run_no: number
+  readonly queue: string
+  readonly kind: string
+  readonly user_id: string
+  readonly state: RunState
+  readonly retry_count: number
+}
+
+/** An assigned run can be leased again. A run that has started ends, and its next run follows. */
+function* releaseOrEnd(items: readonly ReleaseItem[]): Work<Map<string, ReleasedRow>> {
+  const rows = items.map(({ jobId, workerId, leaseId }) => ({
+    job_id: jobId,
+    worker_id: workerId,
+    token: tokenOf(leaseId),
+  }))
+  const released = new Map<string, ReleasedRow>()
+  for (const row of yield* each(releaseRuns, rows)) released.set(row.job_id, row)
+  const started = rows.filter((row) => !released.has(row.job_id))
+  const ends = started.map((row) => ({ ...row, ...ENDED_BY_RELEASE }))
+  for (const row of yield* each(finishRuns, ends)) released.set(row.job_id, row)
+  return released
+}
+
+const ENDED_BY_RELEASE = {
+  version: null,
+  epoch: null,
+  state: 'FAILED',
+  outcome_hash: RELEASED_OUTCOME,
+  error: JSON.stringify(RELEASED),
+  result: null,
+  summary_text: null,
+  freqs_csv: null,
+  meta: null,
+  cost_micros: null,
+} as const
 
 function released({ job_id, state, queue }: ReleasedRow): ReleaseOutcome {
   return { kind: 'released', jobId: job_id, state, queue: state === 'CANCELED' ? null : queue }

@@ -42,9 +42,9 @@ async function stored(store: Store, userId: string): Promise<number> {
 }
 
 function logs(scene: Scene, lease: Leased, n: number, text: string) {
-  const { runId, leaseId } = lease
+  const { jobId, leaseId } = lease
   const chunks = [{ n, stream: 'stdout' as const, text }]
-  return storeLogs({ runId, leaseId, workerId: scene.workerId, chunks, bytesMax: 10_000 })
+  return storeLogs({ jobId, leaseId, workerId: scene.workerId, chunks, bytesMax: 10_000 })
 }
 
 const unbound = (scene: Scene): UploadOwner => ({ kind: 'unbound', userId: scene.userId })

@@ -16,11 +16,7 @@ export const ARTIFACT_FREED = `user_id, CASE WHEN state = 'ready' THEN size_byte
 const sumOf = (bytes: string, rows: string) => `coalesce((SELECT CAST(sum(${bytes}) AS bigint) FROM ${rows}), 0)`
 const stored = (user: string) => `${sumOf('octet_length(j.payload)', `ichido.jobs j WHERE j.user_id = ${user}`)}
       + ${sumOf('a.size_bytes', `ichido.artifacts a WHERE a.user_id = ${user} AND a.state = 'ready'`)}
-      + ${sumOf(
-        LOG_BYTES,
-        `ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id
-          JOIN ichido.run_logs l ON l.run_id = r.id WHERE j.user_id = ${user}`,
-      )}`
+      + ${sumOf(LOG_BYTES, `ichido.jobs j JOIN ichido.run_logs l ON l.job_id = j.id WHERE j.user_id = ${user}`)}`
 
 /** The users' rows are locked. This is a separate statement: its snapshot must be younger than the lock. */
 const updateCounted = statement('count_bytes', {

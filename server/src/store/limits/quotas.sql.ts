@@ -71,10 +71,9 @@ export const addUsers = statement('add_users', {
   sqlite: `INSERT INTO ichido.quotas (${QUOTA}) VALUES ($user_id, false, NULL, NULL, 'month', now_ms()) ON CONFLICT DO NOTHING`,
 })
 
-const ACTIVE = `latest AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')`
 const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
 const USE = `u.id AS user_id,
-      (SELECT count(*) FROM ichido.runs WHERE user_id = u.id AND ${ACTIVE}) AS active,
+      (SELECT count(*) FROM ichido.ready WHERE user_id = u.id) + (SELECT count(*) FROM ichido.held WHERE user_id = u.id) AS active,
       (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
       (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at <= u.at) > 0 AS lapsed,
       now_ms() AS now`
@@ -121,26 +120,26 @@ export const addSpent = statement('add_spent', {
 
 /** For a run that keeps its job's charge: a run that is canceled before it starts gives the charge back. */
 const COSTS = "NOT (c.state = 'CANCELED' AND c.started_at IS NULL)"
-const COSTING_RUNS = 'FROM ichido.runs c WHERE c.job_id = j.id AND'
+const COSTING_RUNS = `FROM ichido.ended c WHERE c.job_id = j.id AND ${COSTS}`
 
-/** For a job `j`: all its runs were canceled before they started. Its next run is charged again. */
-export const GIVEN_BACK = `NOT EXISTS (SELECT 1 ${COSTING_RUNS} ${COSTS})`
+/** For a job `j` that has ended: all its runs were canceled before they started. Its next run is charged again. */
+export const GIVEN_BACK = `NOT EXISTS (SELECT 1 ${COSTING_RUNS})`
 
 const REFUND = `r.user_id, r.created_at AS charged_at, j.estimated_cost_micros
-    FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id`
+    FROM ichido.ended r JOIN ichido.jobs j ON j.id = r.job_id`
 
-/** The runs were just canceled. The rows are the charges to give back. */
+/** The jobs were just canceled. The rows are the charges to give back. */
 export const readRefunds = statement('read_refunds', {
-  params: { run_id: 'text' },
+  params: { job_id: 'text' },
   row: { user_id: 'text', charged_at: 'integer', estimated_cost_micros: 'integer' },
-  postgres: `SELECT ${REFUND} WHERE r.id = ANY($run_id::uuid[]) AND ${GIVEN_BACK}`,
-  sqlite: `SELECT ${REFUND} WHERE r.id = $run_id AND ${GIVEN_BACK}`,
+  postgres: `SELECT ${REFUND} WHERE r.job_id = ANY($job_id::uuid[]) AND r.latest AND ${GIVEN_BACK}`,
+  sqlite: `SELECT ${REFUND} WHERE r.job_id = $job_id AND r.latest AND ${GIVEN_BACK}`,
 })
 
 const CHARGE = `j.id AS job_id, j.user_id, j.estimated_cost_micros,
-    (SELECT c.created_at ${COSTING_RUNS} ${COSTS} ORDER BY c.run_no LIMIT 1) AS charged_at FROM ichido.jobs j`
+    (SELECT c.created_at ${COSTING_RUNS} ORDER BY c.run_no LIMIT 1) AS charged_at FROM ichido.jobs j`
 
-/** A job is charged by the first of its runs that keeps the charge. */
+/** For jobs that have just ended. A job is charged by the first of its runs that keeps the charge. */
 export const readCharges = statement('read_charges', {
   params: { job_id: 'text' },
   row: { job_id: 'text', user_id: 'text', estimated_cost_micros: 'integer', charged_at: 'integer' },

@@ -1,11 +1,10 @@
-import { FINAL_STATES } from '../../core/run/run-state.ts'
 import { freeBytes, LOG_BYTES } from '../limits/bytes.ts'
 import { type Command, command } from '../port.ts'
 import { each, one, query, statement, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 import { type LogAmount, type LogRow, PLACED_ROW, PLACES, readLogEnd, within } from './run-logs.ts'
 
-const ENDED = `state || '' IN (${FINAL_STATES.map((state) => `'${state}'`).join(', ')})`
+const OF_LOG = 'r.job_id = l.job_id AND r.run_no = l.run_no'
 
 /**
  * Finds runs that ended at least `age_ms` ago and whose logs are still in the store, oldest first. A subquery looks up each
@@ -16,22 +15,25 @@ const readOldLogs = statement('read_old_logs', {
   row: { run_id: 'text' },
   sql: `SELECT DISTINCT l.created_at, l.run_id FROM ichido.run_logs l
     WHERE l.head AND l.created_at <= (SELECT now_ms()) - $age_ms
-      AND (SELECT r.finished_at <= now_ms() - $age_ms AND r.${ENDED} FROM ichido.runs r WHERE r.id = l.run_id)
+      AND (SELECT r.finished_at <= now_ms() - $age_ms FROM ichido.ended r WHERE ${OF_LOG})
     ORDER BY l.created_at, l.run_id LIMIT $max`,
 })
 
 const readRunLog = statement('read_run_log', {
   params: { run_id: 'text', n: 'integer', bytes_max: 'integer', chunks_max: 'integer' },
   row: PLACED_ROW,
-  sql: within(`${PLACES} WHERE r.id = $run_id AND l.n > $n`, 'n'),
+  sql: within(`${PLACES} WHERE l.run_id = $run_id AND l.n > $n`, 'n'),
 })
 
 /** Guards the leader's term, and that the run has ended: its log no longer grows. */
 const lockEnded = statement('lock_ended', {
   params: { ...TERM, run_id: 'text' },
-  row: { id: 'text' },
-  postgres: `${LED} SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $run_id AND r.${ENDED} FOR NO KEY UPDATE OF r`,
-  sqlite: `SELECT id FROM ichido.runs WHERE ${LED_SQLITE} AND id = $run_id AND ${ENDED}`,
+  row: { run_id: 'text' },
+  postgres: `${LED.replace('WITH l AS', 'WITH term AS')} SELECT r.run_id FROM term
+    CROSS JOIN (SELECT job_id, run_no FROM ichido.run_logs WHERE run_id = $run_id LIMIT 1) l
+    JOIN ichido.ended r ON ${OF_LOG} FOR NO KEY UPDATE OF r`,
+  sqlite: `SELECT r.run_id FROM (SELECT job_id, run_no FROM ichido.run_logs WHERE run_id = $run_id LIMIT 1) l
+    JOIN ichido.ended r ON ${OF_LOG} WHERE ${LED_SQLITE}`,
 })
 
 /** Deletes all chunks but the last. */
@@ -59,26 +61,28 @@ const readLogRefs = statement('read_log_refs', {
   sqlite: 'SELECT run_id, log_ref FROM ichido.run_logs WHERE run_id = $run_id ORDER BY n DESC LIMIT 1',
 })
 
-const removed = (row: string) => `(SELECT r.user_id FROM ichido.runs r WHERE r.id = ${row}.run_id) AS user_id,
+const removed = (row: string) => `(SELECT j.user_id FROM ichido.jobs j WHERE j.id = ${row}.job_id) AS user_id,
       ${LOG_BYTES.replaceAll('l.', `${row}.`)} AS bytes`
 
+/** `job_ids` is a JSON array of ended jobs. Waits while one of their logs is archived. */
 const lockLogged = statement('lock_logged', {
-  params: { run_id: 'text' },
-  row: { id: 'text' },
-  postgres: `SELECT id FROM ichido.runs WHERE id = ANY($run_id::uuid[]) ORDER BY id FOR NO KEY UPDATE`,
-  sqlite: 'SELECT id FROM ichido.runs WHERE id = $run_id',
+  params: { job_ids: 'text' },
+  row: { run_id: 'text' },
+  postgres: `SELECT r.run_id FROM ichido.ended r WHERE r.job_id IN (SELECT t.id::uuid FROM json_array_elements_text($job_ids::json) AS t(id))
+    ORDER BY r.job_id, r.run_no FOR NO KEY UPDATE`,
+  sqlite: 'SELECT r.run_id FROM ichido.ended r WHERE r.job_id IN (SELECT t.value FROM json_each($job_ids) t)',
 })
 
-/** `run_ids` is a JSON array. Returns the owner and the bytes of each chunk. */
+/** `job_ids` is a JSON array. Returns the owner and the bytes of each chunk. */
 const deleteLogs = statement('delete_logs', {
-  params: { run_ids: 'text', chunks_max: 'integer' },
+  params: { job_ids: 'text', chunks_max: 'integer' },
   row: { user_id: 'text', bytes: 'integer?' },
   postgres: `DELETE FROM ichido.run_logs d USING (
-      SELECT l.run_id, l.n FROM json_array_elements_text($run_ids::json) AS t(id)
-      JOIN ichido.run_logs l ON l.run_id = t.id::uuid LIMIT $chunks_max) c
+      SELECT l.run_id, l.n FROM json_array_elements_text($job_ids::json) AS t(id)
+      JOIN ichido.run_logs l ON l.job_id = t.id::uuid LIMIT $chunks_max) c
     WHERE d.run_id = c.run_id AND d.n = c.n RETURNING ${removed('d')}`,
   sqlite: `DELETE FROM ichido.run_logs WHERE (run_id, n) IN (
-      SELECT l.run_id, l.n FROM json_each($run_ids) t JOIN ichido.run_logs l ON l.run_id = t.value LIMIT $chunks_max)
+      SELECT l.run_id, l.n FROM json_each($job_ids) t JOIN ichido.run_logs l ON l.job_id = t.value LIMIT $chunks_max)
     RETURNING ${removed('run_logs')}`,
 })
 
@@ -141,16 +145,13 @@ export function findLogRefs(runIds: readonly string[]): Command<Map<string, stri
 }
 
 /**
- * Removes the logs of runs, in the transaction that then removes the runs and has locked their users. Returns false if
+ * Removes the logs of jobs, in the transaction that then removes the jobs and has locked their users. Returns false if
  * there may be more chunks than `chunksMax`: call it again. The leader removes the files later
  * (leader/duties/archive.ts).
  */
-export function* forgetLogs(runIds: readonly string[], chunksMax: number): Work<boolean> {
-  yield* each(
-    lockLogged,
-    runIds.toSorted().map((run_id) => ({ run_id })),
-  )
-  const removed = yield* query(deleteLogs, { run_ids: JSON.stringify(runIds), chunks_max: chunksMax })
+export function* forgetLogs(jobIds: string, chunksMax: number): Work<boolean> {
+  yield* query(lockLogged, { job_ids: jobIds })
+  const removed = yield* query(deleteLogs, { job_ids: jobIds, chunks_max: chunksMax })
   yield* freeBytes(removed)
   return removed.length < chunksMax
 }

@@ -1,9 +1,11 @@
 import { bytesLeft } from '../../core/limits/quota.ts'
 import { LOG_STREAMS, type LogStream, RUN_STATES, type RunRefusal, type RunState } from '../../core/run/run-state.ts'
+import { readOwnerOfJob } from '../jobs/job-owner.ts'
 import { addBytes, lockForBytes } from '../limits/bytes.ts'
 import { type Command, command, commandIn } from '../port.ts'
-import { explainRefusal } from '../runs/run-facts.ts'
-import { readFacts } from '../runs/runs.sql.ts'
+import { JOB_IN_ROOMS, STATE } from '../runs/rooms.sql.ts'
+import { explainRefusal, factsOf, tokenOf } from '../runs/run-facts.ts'
+import { HOLDER } from '../runs/runs.sql.ts'
 import { each, one, query, type RowOf, statement, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
@@ -14,20 +16,15 @@ import { EXPIRED } from '../system/retention.sql.ts'
 
 const stream = { passOn: LOG_STREAMS } as const
 
-const HOLDER = "id = $run_id AND assigned_worker_id = $worker_id AND lease_id = $lease_id AND state = 'RUNNING'"
+const LOGGER = `SELECT job_id, run_id, run_no FROM ichido.held
+    WHERE job_id = $job_id AND worker_id = $worker_id AND token = $token AND started_at IS NOT NULL`
 
 /** Guards the holder and RUNNING. The row lock orders the log of a run. */
 const lockLogger = statement('lock_logger', {
-  params: { run_id: 'text', worker_id: 'text', lease_id: 'text' },
-  row: { job_id: 'text' },
-  postgres: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER} FOR NO KEY UPDATE`,
-  sqlite: `SELECT id, job_id FROM ichido.runs WHERE ${HOLDER}`,
-})
-
-export const readLogOwner = statement('read_log_owner', {
-  params: { run_id: 'text' },
-  row: { user_id: 'text' },
-  sql: 'SELECT user_id FROM ichido.runs WHERE id = $run_id',
+  params: HOLDER,
+  row: { job_id: 'text', run_id: 'text', run_no: 'integer' },
+  postgres: `${LOGGER} FOR NO KEY UPDATE`,
+  sqlite: LOGGER,
 })
 
 /** Finds the last chunk of the run's log. */
@@ -39,22 +36,30 @@ export const readLogEnd = statement('read_log_end', {
 
 /** `end_bytes` is the length of the log with this chunk. `head` marks the chunk that the log begins with. */
 const insertLogs = statement('insert_logs', {
-  params: { run_id: 'text', n: 'integer', stream, chunk: 'text', end_bytes: 'integer', head: 'flag' },
+  params: {
+    job_id: 'text',
+    run_id: 'text',
+    run_no: 'integer',
+    n: 'integer',
+    stream,
+    chunk: 'text',
+    end_bytes: 'integer',
+    head: 'flag',
+  },
   row: {},
-  postgres: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
-    SELECT t.run_id, t.n, t.stream, t.chunk, t.end_bytes, t.head, now_ms()
-    FROM unnest($run_id::uuid[], $n::integer[], $stream::text[], $chunk::text[], $end_bytes::bigint[],
-        $head::boolean[])
-      AS t(run_id, n, stream, chunk, end_bytes, head)`,
-  sqlite: `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
-    VALUES ($run_id, $n, $stream, $chunk, $end_bytes, $head, now_ms())`,
+  postgres: `INSERT INTO ichido.run_logs (job_id, run_id, run_no, n, stream, chunk, end_bytes, head, created_at)
+    SELECT t.*, now_ms() FROM unnest($job_id::uuid[], $run_id::uuid[], $run_no::integer[], $n::integer[], $stream::text[],
+        $chunk::text[], $end_bytes::bigint[], $head::boolean[])
+      AS t(job_id, run_id, run_no, n, stream, chunk, end_bytes, head)`,
+  sqlite: `INSERT INTO ichido.run_logs (job_id, run_id, run_no, n, stream, chunk, end_bytes, head, created_at)
+    VALUES ($job_id, $run_id, $run_no, $n, $stream, $chunk, $end_bytes, $head, now_ms())`,
 })
 
 /** Does not find a job whose result has expired. */
 const readLogJob = statement('read_log_job', {
   params: { job_id: 'text' },
   row: { user_id: 'text', state: { oneOf: RUN_STATES } },
-  sql: `SELECT j.user_id, r.state FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+  sql: `SELECT j.user_id, ${STATE} AS state FROM ${JOB_IN_ROOMS}
     WHERE j.id = $job_id AND NOT ${EXPIRED}`,
 })
 
@@ -81,15 +86,14 @@ export function within(places: string, order: string): string {
     WHERE p.bytes_before IS NULL OR p.bytes_before < $bytes_max ORDER BY ${order.replaceAll(/run_no|\bn\b/g, 'p.$&')}`
 }
 
-export const PLACES = `SELECT r.run_no, l.run_id, l.n, coalesce(octet_length(l.chunk), 0) AS bytes
-  FROM ichido.runs r JOIN ichido.run_logs l ON l.run_id = r.id`
+export const PLACES = `SELECT l.run_no, l.run_id, l.n, coalesce(octet_length(l.chunk), 0) AS bytes FROM ichido.run_logs l`
 
 /** Reads the log of a job after a place. */
 const readLogs = statement('read_logs', {
   params: { job_id: 'text', run_no: 'integer', n: 'integer', chunks_max: 'integer', bytes_max: 'integer' },
   row: PLACED_ROW,
   sql: within(
-    `${PLACES} WHERE r.job_id = $job_id AND (r.run_no > $run_no OR (r.run_no = $run_no AND l.n > $n))`,
+    `${PLACES} WHERE l.job_id = $job_id AND (l.run_no > $run_no OR (l.run_no = $run_no AND l.n > $n))`,
     'run_no, n',
   ),
 })
@@ -102,8 +106,8 @@ const readLogsBack = statement('read_logs_back', {
   params: { job_id: 'text', run_no: 'integer', n: 'integer', chunks_max: 'integer', bytes_max: 'integer' },
   row: PLACED_ROW,
   sql: within(
-    `${PLACES} WHERE r.job_id = $job_id
-      AND (r.run_no < $run_no OR (r.run_no = $run_no AND (l.n < $n OR (l.log_ref IS NOT NULL AND $n >= 0))))`,
+    `${PLACES} WHERE l.job_id = $job_id
+      AND (l.run_no < $run_no OR (l.run_no = $run_no AND (l.n < $n OR (l.log_ref IS NOT NULL AND $n >= 0))))`,
     'run_no DESC, n DESC',
   ),
 })
@@ -115,7 +119,7 @@ export interface LogChunk {
 }
 
 interface LogItem {
-  runId: string
+  jobId: string
   workerId: string
   leaseId: string
   chunks: readonly LogChunk[]
@@ -133,23 +137,23 @@ type LogOutcome =
  */
 export function storeLogs(item: LogItem): Command<LogOutcome> {
   return commandIn('users', 'logs', function* work(): Work<LogOutcome> {
-    const { runId, workerId, leaseId } = item
-    const owner = (yield* one(readLogOwner, { run_id: runId }))?.user_id ?? null
+    const { jobId, workerId, leaseId } = item
+    const owner = (yield* one(readOwnerOfJob, { job_id: jobId }))?.user_id ?? null
     const quota = owner === null ? null : yield* lockForBytes(owner)
-    const run = yield* one(lockLogger, { run_id: runId, worker_id: workerId, lease_id: leaseId })
+    const run = yield* one(lockLogger, { job_id: jobId, worker_id: workerId, token: tokenOf(leaseId) })
     if (run === undefined) {
-      const [facts] = yield* each(readFacts, [{ id: runId }])
-      const reason = explainRefusal(facts, { verb: 'heartbeat', workerId, leaseId })
+      const facts = yield* factsOf([item])
+      const reason = explainRefusal(facts.get(leaseId), { verb: 'heartbeat', workerId, leaseId })
       return { kind: 'refused', reason: reason === 'repeat' ? 'LEASE_LOST' : reason }
     }
-    const end = yield* one(readLogEnd, { run_id: runId })
+    const end = yield* one(readLogEnd, run)
     const [lastN, endBytes] = [end?.n ?? -1, end?.end_bytes ?? 0]
     const news = new Map(item.chunks.filter(({ n }) => n > lastN).map((chunk) => [chunk.n, chunk]))
     const kept = cut([...news.values()], endBytes, item.bytesMax, quota === null ? 0 : bytesLeft(quota))
     yield* each(
       insertLogs,
       kept.map(({ n, stream, text, endBytes }, i) => ({
-        run_id: runId,
+        ...run,
         n,
         stream,
         chunk: text,
@@ -159,7 +163,7 @@ export function storeLogs(item: LogItem): Command<LogOutcome> {
     )
     const stored = kept.reduce((sum, chunk) => sum + Buffer.byteLength(chunk.text), 0)
     if (owner !== null && quota?.maxBytes != null) yield* addBytes([[owner, stored]])
-    return { kind: 'stored', jobId: run.job_id, accepted: kept.length }
+    return { kind: 'stored', jobId, accepted: kept.length }
   })
 }
 

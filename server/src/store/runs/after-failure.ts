@@ -4,13 +4,13 @@ import type { RunError } from '../../core/run/run-state.ts'
 import { insertDeadLetters } from '../dead-letters/dead-letters.ts'
 import { readJobs } from '../jobs/read-jobs.ts'
 import { each, type ParamsOf, type Work } from '../statement.ts'
-import { recordMoves } from './lifecycle.ts'
-import { insertNextRuns, supersedeRuns } from './runs.sql.ts'
+import { insertNextRuns } from './runs.sql.ts'
 
 /** The row of a run that has ended. */
 interface EndedRow {
-  readonly id: string
   readonly job_id: string
+  readonly run_id: string
+  readonly run_no: number
   readonly queue: string
   readonly kind: string
   readonly user_id: string
@@ -37,37 +37,30 @@ export interface Followed {
   retryCount: number
 }
 
-/** By ended run, the next run of the job, or a dead letter when no retry is left. */
+/** By job, the next run after the run that ended, or a dead letter when no retry is left. */
 export function* followFailures(failures: readonly Failure[]): Work<Map<string, Followed>> {
   const policies = yield* readPolicies(failures.map(({ row }) => row.job_id))
   const followed = new Map<string, Followed>()
-  const endedBy = new Map<string, { runId: string; retryCount: number; due: boolean }>()
+  const retries = new Map<string, { retryCount: number; due: boolean }>()
   const next: ParamsOf<typeof insertNextRuns>[] = []
   const dead: ParamsOf<typeof insertDeadLetters>[] = []
   for (const failure of failures) {
     const { row, nextRunId } = failure
-    const runId = row.id
+    const { job_id, run_no } = row
     const { retryCount, delayMs } = whatFollows(failure, policies.get(row.job_id) ?? {})
     if (delayMs === null) {
       dead.push(deadLetter(row, failure.error, retryCount))
-      followed.set(runId, { next: null, dead: true, retryCount })
+      followed.set(job_id, { next: null, dead: true, retryCount })
     } else {
-      next.push({ run_id: runId, next_id: nextRunId, delay_ms: delayMs, retry_count: retryCount })
-      endedBy.set(nextRunId, { runId, retryCount, due: delayMs === 0 })
+      const run = { job_id, run_no, next_id: nextRunId, delay_ms: delayMs, retry_count: retryCount }
+      next.push({ ...run, tag: null, created_at: null })
+      retries.set(job_id, { retryCount, due: delayMs === 0 })
     }
   }
-  yield* each(
-    supersedeRuns,
-    next.map(({ run_id }) => ({ id: run_id })),
-  )
-  const inserted = yield* each(insertNextRuns, next)
-  yield* recordMoves(inserted)
-  for (const row of inserted) {
-    const ended = endedBy.get(row.run_id)
-    if (ended === undefined) continue
-    const { runId, retryCount, due } = ended
+  for (const row of yield* each(insertNextRuns, next)) {
+    const { retryCount = 0, due = false } = retries.get(row.job_id) ?? {}
     const run = { runId: row.run_id, runAtMs: row.run_at, queue: row.queue, due }
-    followed.set(runId, { next: run, dead: false, retryCount })
+    followed.set(row.job_id, { next: run, dead: false, retryCount })
   }
   yield* each(insertDeadLetters, dead)
   return followed
@@ -94,11 +87,11 @@ function* readPolicies(jobIds: readonly string[]): Work<Map<string, JobPolicy>> 
 }
 
 function deadLetter(
-  { job_id, id, queue, kind, user_id }: EndedRow,
+  { job_id, run_id, queue, kind, user_id }: EndedRow,
   { code, message }: RunError,
   retry_count: number,
 ): ParamsOf<typeof insertDeadLetters> {
   // If the text of an error were refused, its run would stay RUNNING for ever.
   const [error_code, error_message] = [storableText(code), storableText(message)]
-  return { job_id, run_id: id, queue, kind, user_id, error_code, error_message, retry_count }
+  return { job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count }
 }

@@ -25,11 +25,11 @@ export function* changeCosts(changes: readonly CostChange[]): Work<void> {
   yield* each(addSpent, rows)
 }
 
-/** For runs that were just canceled: a job that never started costs nothing. */
-export function* giveBack(runIds: readonly string[]): Work<void> {
+/** For jobs that were just canceled: a job that never started costs nothing. */
+export function* giveBack(jobIds: readonly string[]): Work<void> {
   const refunds = yield* each(
     readRefunds,
-    runIds.map((run_id) => ({ run_id })),
+    jobIds.map((job_id) => ({ job_id })),
   )
   yield* changeCosts(
     refunds.map((row) => ({

@@ -1,13 +1,29 @@
-import type { RunCommand, RunError, RunRefusal, RunState } from '../../core/run/run-state.ts'
+import {
+  EMPTY_OUTCOME,
+  type RunCommand,
+  type RunError,
+  type RunRefusal,
+  type RunState,
+} from '../../core/run/run-state.ts'
 import { findFatalCodes } from '../leasing/queues.ts'
 import { readCharges } from '../limits/quotas.sql.ts'
-import { type Command, command, commandIn, type FastPath } from '../port.ts'
-import { each, eachStep, one, type ParamsOf, type RowOf, readRows, type Work } from '../statement.ts'
+import { type Command, commandIn, type FastPath } from '../port.ts'
+import {
+  each,
+  eachStep,
+  type ParamsOf,
+  queryStep,
+  type Row,
+  type RowOf,
+  readRows,
+  type Step,
+  type Work,
+} from '../statement.ts'
 import { countNow } from '../system/minute-counts.ts'
 import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import { changeCosts } from './costs.ts'
-import { explainRefusal, type FactsRow, factsOf, tryOnePerRun } from './run-facts.ts'
-import { finishPlain, finishRuns, readFollowed, readOwner } from './runs.sql.ts'
+import { explainRefusal, type FactsRow, factsOf, leaseIdOf, tokenOf, tryOnePerJob } from './run-facts.ts'
+import { finishEmpty, finishPlain, finishRuns, readFollowed } from './runs.sql.ts'
 
 export type Report =
   | {
@@ -21,7 +37,7 @@ export type Report =
   | { verb: 'fail'; error: RunError; retryable: boolean }
 
 export interface FinishItem {
-  runId: string
+  jobId: string
   workerId: string
   leaseId: string
   version: number | null
@@ -51,32 +67,69 @@ export function finishBatch(items: readonly FinishItem[]): Command<FinishOutcome
   return commandIn('batches', 'finish', () => finishRunsNow(items), plainFinish(items))
 }
 
-/** The user of the run's job; null when there is no such run. */
-export function findOwner(runId: string): Command<string | null> {
-  return command('find_owner', function* work(): Work<string | null> {
-    return (yield* one(readOwner, { id: runId }))?.user_id ?? null
-  })
-}
-
 /** Most runs succeed, and nothing follows. Then the statement that ends them is the whole command. */
 function plainFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> | undefined {
   const isPlain = ({ report }: FinishItem) => report.verb === 'finish' && report.costMicros === null
-  if (new Set(items.map(({ runId }) => runId)).size < items.length || !items.every(isPlain)) return undefined
-  const recorded = (rows: readonly EndedRow[]) => new Map(rows.map((row) => [row.id, toRecorded(row, NOTHING)]))
+  if (new Set(items.map(({ jobId }) => jobId)).size < items.length || !items.every(isPlain)) return undefined
+  return areEmpty(items) ? emptyFinish(items) : finishWithResults(items)
+}
+
+/** Runs of one worker that returned nothing. */
+function areEmpty(items: readonly FinishItem[]): boolean {
+  const worker = items[0]?.workerId
+  return items.every(
+    ({ workerId, outcomeHash, version, leaderEpoch, report }) =>
+      workerId === worker &&
+      outcomeHash === EMPTY_OUTCOME &&
+      version === null &&
+      leaderEpoch === null &&
+      report.verb === 'finish' &&
+      report.meta === null,
+  )
+}
+
+function emptyFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> {
+  const sorted = items.toSorted((a, b) => (a.jobId < b.jobId ? -1 : 1))
+  const jobs = `{${sorted.map(({ jobId }) => jobId).join()}}`
+  const tokens = `{${sorted.map(({ leaseId }) => tokenOf(leaseId)).join()}}`
+  const recorded = (answer: readonly Row[]) => {
+    const outcomes = new Map<string, FinishOutcome>()
+    for (const row of readRows(finishEmpty, answer)) {
+      const { job_id: jobId, state, retry_count: retries, took_ms: tookMs, room_in: roomIn } = row
+      const then = { retries, retryCount: retries, next: null, dead: false }
+      outcomes.set(jobId, { kind: 'recorded', jobId, roomIn, state, tookMs, ...then })
+    }
+    return outcomes
+  }
+  return fastFinish(items, queryStep(finishEmpty, { jobs, tokens, worker_id: items[0]?.workerId ?? '' }), recorded)
+}
+
+function finishWithResults(items: readonly FinishItem[]): FastPath<FinishOutcome[]> {
+  const recorded = (answer: readonly Row[]) =>
+    new Map(readRows(finishPlain, answer).map((row) => [row.job_id, toRecorded(row, NOTHING)]))
+  return fastFinish(items, eachStep(finishPlain, items.map(finishRow)), recorded)
+}
+
+/** `recorded` reads the outcomes by job. The general path explains the items without an outcome. */
+function fastFinish(
+  items: readonly FinishItem[],
+  step: Step,
+  recorded: (answer: readonly Row[]) => ReadonlyMap<string, FinishOutcome>,
+): FastPath<FinishOutcome[]> {
   return {
-    step: eachStep(finishPlain, items.map(finishRow)),
+    step,
     settle(answer) {
       if (answer.length < items.length) return null
-      const outcomes = recorded(readRows(finishPlain, answer))
-      return items.flatMap(({ runId }) => outcomes.get(runId) ?? [])
+      const outcomes = recorded(answer)
+      return items.flatMap(({ jobId }) => outcomes.get(jobId) ?? [])
     },
     left(answer) {
-      const outcomes = recorded(readRows(finishPlain, answer))
-      const missed = items.filter(({ runId }) => !outcomes.has(runId))
+      const outcomes = recorded(answer)
+      const missed = items.filter(({ jobId }) => !outcomes.has(jobId))
       return commandIn('batches', 'finish', function* others(): Work<FinishOutcome[]> {
         const found = yield* finishRunsNow(missed)
-        const after = new Map(missed.map(({ runId }, i) => [runId, found[i]]))
-        return items.flatMap(({ runId }) => outcomes.get(runId) ?? after.get(runId) ?? [])
+        const after = new Map(missed.map(({ jobId }, i) => [jobId, found[i]]))
+        return items.flatMap(({ jobId }) => outcomes.get(jobId) ?? after.get(jobId) ?? [])
       })
     },
   }
@@ -92,9 +145,9 @@ interface Ended {
 /** The body, for commands that also finish. */
 export function* finishRunsNow(items: readonly FinishItem[]): Work<FinishOutcome[]> {
   function* attempt(firsts: readonly FinishItem[]): Work<Map<string, EndedRow>> {
-    return new Map((yield* each(finishRuns, firsts.map(finishRow))).map((row) => [row.id, row]))
+    return new Map((yield* each(finishRuns, firsts.map(finishRow))).map((row) => [row.job_id, row]))
   }
-  const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
+  const { changed, missed } = yield* tryOnePerJob(items, attempt, commandOf)
   const ended = changed.map(([item, row]): Ended => ({ item, row }))
 
   yield* settleCosts(ended)
@@ -105,11 +158,11 @@ export function* finishRunsNow(items: readonly FinishItem[]): Work<FinishOutcome
     failures.map((failure) => (isFatal(failure) ? { ...failure, retryable: false } : failure)),
   )
   const outcomes = new Map<FinishItem, FinishOutcome>()
-  for (const { item, row } of ended) outcomes.set(item, toRecorded(row, followed.get(item.runId) ?? NOTHING))
+  for (const { item, row } of ended) outcomes.set(item, toRecorded(row, followed.get(item.jobId) ?? NOTHING))
 
   const facts = yield* factsOf(missed)
-  const before = yield* findFollowed(missed.filter((item) => facts.has(item.runId)))
-  for (const item of missed) outcomes.set(item, explained(item, facts.get(item.runId), before.get(item.runId)))
+  const before = yield* findFollowed(missed)
+  for (const item of missed) outcomes.set(item, explained(item, facts.get(item.leaseId), before.get(item.leaseId)))
   yield* countNow('dead_letters', [...followed.values()].filter(({ dead }) => dead).length)
   return items.flatMap((item) => outcomes.get(item) ?? [])
 }
@@ -133,9 +186,9 @@ function finishRow(item: FinishItem): ParamsOf<typeof finishRuns> {
   const { report } = item
   const isFinish = report.verb === 'finish'
   return {
-    run_id: item.runId,
+    job_id: item.jobId,
     worker_id: item.workerId,
-    lease_id: item.leaseId,
+    token: tokenOf(item.leaseId),
     version: item.version,
     epoch: item.leaderEpoch,
     state: isFinish ? 'SUCCEEDED' : 'FAILED',
@@ -149,14 +202,14 @@ function finishRow(item: FinishItem): ParamsOf<typeof finishRuns> {
   }
 }
 
-/** The outcomes of failures that were reported before: a repeat gets the same answer. */
+/** By lease, the outcomes of failures that were reported before: a repeat gets the same answer. */
 function* findFollowed(items: readonly FinishItem[]): Work<Map<string, Followed>> {
   const failures = items.filter(({ report }) => report.verb === 'fail')
   const rows = yield* each(
     readFollowed,
-    failures.map((item) => ({ id: item.runId })),
+    failures.map((item) => ({ job_id: item.jobId, token: tokenOf(item.leaseId) })),
   )
-  return new Map(rows.map((row) => [row.run_id, toFollowed(row)]))
+  return new Map(rows.map((row) => [leaseIdOf(row.job_id, row.token), toFollowed(row)]))
 }
 
 function toFollowed(row: RowOf<typeof readFollowed>): Followed {
@@ -223,5 +276,5 @@ function repeated({ job_id, state, retry_count }: FactsRow, followed: Followed |
 
 /** The answer to a report that was recorded before. */
 export function* toRepeated(item: FinishItem, row: FactsRow): Work<FinishOutcome> {
-  return repeated(row, (yield* findFollowed([item])).get(item.runId))
+  return repeated(row, (yield* findFollowed([item])).get(item.leaseId))
 }

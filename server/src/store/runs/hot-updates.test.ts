@@ -24,7 +24,7 @@ test('heartbeats stay on the page of their run', { timeout: 600_000 }, async () 
     for (let beat = 0; beat < rounds * SHARE; beat++) {
       const items = runs
         .filter((_, i) => i % SHARE === beat % SHARE)
-        .map(({ runId }) => ({ runId, workerId: 'w', leaseId: `${runId}.t`, leaseTtlMs: 60_000 }))
+        .map(({ jobId }) => ({ jobId, workerId: 'w', leaseId: `${jobId}.t` }))
       const outcomes = await node.write(heartbeatBatch(items))
       expect(outcomes.every(({ kind }) => kind === 'extended')).toBe(true)
     }
@@ -45,7 +45,7 @@ async function updates(store: Store): Promise<{ updated: number; hot: number }> 
   const [row] = await sql(
     store,
     `SELECT n_tup_upd::bigint AS updated, n_tup_hot_upd::bigint AS hot FROM pg_stat_user_tables
-      WHERE schemaname = 'ichido' AND relname = 'runs'`,
+      WHERE schemaname = 'ichido' AND relname = 'held'`,
   )
   return { updated: integer(row, 'updated'), hot: integer(row, 'hot') }
 }

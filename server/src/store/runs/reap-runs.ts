@@ -1,10 +1,4 @@
-import {
-  DEFAULT_CONTINUATION_SECONDS,
-  DEFAULT_LEASE_TTL_MS,
-  HANDOUTS_MAX,
-  TIMEOUT_GRACE_MS,
-  WORKER_UNSEEN_MS,
-} from '../../core/run/job.ts'
+import { HANDOUTS_MAX, TIMEOUT_GRACE_MS, WORKER_UNSEEN_MS } from '../../core/run/job.ts'
 import {
   parseRunError,
   type RunError,
@@ -14,23 +8,25 @@ import {
   WORKER_REVOKED,
 } from '../../core/run/run-state.ts'
 import { type Command, command } from '../port.ts'
-import { one, query, type RowOf, type Work } from '../statement.ts'
+import { each, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import { vacateLeadership } from '../system/leadership.ts'
 import { countNow } from '../system/minute-counts.ts'
 import type { Term } from '../system/term.ts'
 import { type Failure, type Followed, followFailures } from './after-failure.ts'
 import {
   confirmRuns,
-  exhaustRuns,
-  expireRuns,
+  endHeld,
+  endReady,
   forsakeRuns,
   haltRuns,
+  lockExhausted,
+  lockExpired,
+  lockUnstarted,
   nextLapse,
   orphanRuns,
   PASSED,
   readWaiting,
 } from './leader.sql.ts'
-import { recordMoves } from './lifecycle.ts'
 
 export interface Ended {
   jobId: string
@@ -53,7 +49,7 @@ interface NextRunSeed {
 
 /** A RUNNING run that the leader ends after the continuation time, unless its worker sends a heartbeat or ends it. */
 export interface PendingExpiry {
-  runId: string
+  jobId: string
   version: number
   /** Set: the worker must send a heartbeat by then. */
   deadlineAtMs: number | null
@@ -93,24 +89,20 @@ export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
   return command('reap', function* work(): Work<Review> {
     const led = { ...term, max: batchMax }
     const unstarted = { ...led, now: nowMs, reassign_after_ms: reassignAfterMs, unseen_ms: WORKER_UNSEEN_MS }
-    const orphaned = evenMs < reassignAfterMs ? [] : yield* query(orphanRuns, unstarted)
-    yield* recordMoves(orphaned)
-    const exhausted = yield* query(exhaustRuns, {
-      ...led,
-      handouts_max: HANDOUTS_MAX,
-      error: JSON.stringify(NEVER_STARTED),
-    })
-    yield* recordMoves(exhausted)
+    const orphaned = evenMs < reassignAfterMs ? [] : yield* each(orphanRuns, yield* query(lockUnstarted, unstarted))
+    const never = { state: 'FAILED', error: JSON.stringify(NEVER_STARTED) } as const
+    const worn = yield* query(lockExhausted, { ...led, handouts_max: HANDOUTS_MAX })
+    const exhausted = yield* each(
+      endReady,
+      worn.map((row) => ({ ...row, ...never })),
+    )
     const parked = yield* followFailures(
       exhausted.map((row) => ({ row, error: NEVER_STARTED, retryable: false, nextRunId: '', random: 0 })),
     )
-    const since = { ...led, now: nowMs, even_ms: evenMs, continuation_seconds: DEFAULT_CONTINUATION_SECONDS }
-    const confirming = yield* query(confirmRuns, { ...since, lease_ttl_seconds: DEFAULT_LEASE_TTL_MS / 1000 })
+    const since = { ...led, now: nowMs, even_ms: evenMs }
+    const confirming = yield* query(confirmRuns, since)
     const halted = yield* query(haltRuns, { ...since, grace_ms: TIMEOUT_GRACE_MS, error: JSON.stringify(TIMEOUT) })
-    const waiting = yield* query(readWaiting, {
-      max: waitingMax,
-      continuation_seconds: DEFAULT_CONTINUATION_SECONDS,
-    })
+    const waiting = yield* query(readWaiting, { max: waitingMax })
     const next = yield* one(nextLapse, { now: nowMs })
     yield* countNow('dead_letters', exhausted.length)
     return {
@@ -126,35 +118,52 @@ export function reviewRuns(term: Term, item: ReviewItem): Command<Review> {
 /** Ends expired runs that are unchanged since they were seen. Their next runs come in the same transaction. */
 export function expireBatch(term: Term, seen: readonly (PendingExpiry & NextRunSeed)[]): Command<Ended[]> {
   const runs = JSON.stringify(
-    seen.map(({ runId, version, deadlineAtMs, cancelRequestedAtMs }) => ({
-      id: runId,
+    seen.map(({ jobId, version, deadlineAtMs, cancelRequestedAtMs }) => ({
+      job_id: jobId,
       version,
       deadline_at: deadlineAtMs,
       cancel_requested_at: cancelRequestedAtMs,
     })),
   )
-  const spares = new Map(seen.map((one) => [one.runId, one]))
+  const spares = new Map(seen.map((one) => [one.jobId, one]))
   return command('expire', function* work(): Work<Ended[]> {
-    const errors = { lost_error: JSON.stringify(WORKER_LOST), revoked_error: JSON.stringify(WORKER_REVOKED) }
-    const rows = yield* query(expireRuns, { ...term, runs, ...errors })
-    yield* recordMoves(rows)
-    const followed = yield* followFailures(rows.flatMap((row) => toFailure(row, spares.get(row.id))))
+    const expired = new Map((yield* query(lockExpired, { ...term, runs })).map((row) => [row.job_id, row]))
+    const rows = yield* each(endHeld, [...expired.values()].map(toEnd))
+    const followed = yield* followFailures(
+      rows.flatMap((row) => toFailure(row, expired.get(row.job_id), spares.get(row.job_id))),
+    )
     const ended = rows.map((row) => toEnded(row, followed))
     yield* countNow('dead_letters', ended.filter(({ dead }) => dead).length)
     return ended
   })
 }
 
-/** Nothing follows a run with a cancel request. */
-function toFailure(row: RowOf<typeof expireRuns>, spare: NextRunSeed | undefined): Failure[] {
-  const error = row.state === 'TIMED_OUT' && row.error !== null ? parseRunError(JSON.parse(row.error)) : null
-  if (error === null || spare === undefined) return []
-  const { nextRunId, random } = spare
-  return [{ row, error, retryable: true, nextRunId, random }]
+type ExpiredRow = RowOf<typeof lockExpired>
+
+function toEnd(row: ExpiredRow): ParamsOf<typeof endHeld> {
+  const { job_id, cancel_requested_at } = row
+  if (cancel_requested_at !== null) return { job_id, state: 'CANCELED', error: null }
+  return { job_id, state: 'TIMED_OUT', error: JSON.stringify(errorOf(row)) }
 }
 
-function toEnded(row: RowOf<typeof exhaustRuns>, followed: ReadonlyMap<string, Followed>): Ended {
-  const { next, dead } = followed.get(row.id) ?? { next: null, dead: false }
+/** A run that was halted has its error. A revoked worker has no lease. */
+function errorOf({ error, token }: ExpiredRow): RunError {
+  return (error === null ? null : parseRunError(JSON.parse(error))) ?? (token === null ? WORKER_REVOKED : WORKER_LOST)
+}
+
+/** Nothing follows a run with a cancel request. */
+function toFailure(
+  row: RowOf<typeof endHeld>,
+  expired: ExpiredRow | undefined,
+  spare: NextRunSeed | undefined,
+): Failure[] {
+  if (row.state !== 'TIMED_OUT' || expired === undefined || spare === undefined) return []
+  const { nextRunId, random } = spare
+  return [{ row, error: errorOf(expired), retryable: true, nextRunId, random }]
+}
+
+function toEnded(row: RowOf<typeof endReady>, followed: ReadonlyMap<string, Followed>): Ended {
+  const { next, dead } = followed.get(row.job_id) ?? { next: null, dead: false }
   return {
     jobId: row.job_id,
     state: row.state,
@@ -167,7 +176,7 @@ function toEnded(row: RowOf<typeof exhaustRuns>, followed: ReadonlyMap<string, F
 
 function toPendingExpiry(row: RowOf<typeof readWaiting>): PendingExpiry {
   return {
-    runId: row.id,
+    jobId: row.job_id,
     version: row.version,
     deadlineAtMs: row.deadline_at,
     cancelRequestedAtMs: row.cancel_requested_at,

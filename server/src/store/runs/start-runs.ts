@@ -1,11 +1,11 @@
 import type { RunCommand, RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
 import { each, type RowOf, type Work } from '../statement.ts'
-import { explainRefusal, type FactsRow, factsOf, tryOnePerRun } from './run-facts.ts'
+import { explainRefusal, type FactsRow, factsOf, tokenOf, tryOnePerJob } from './run-facts.ts'
 import { startRuns } from './runs.sql.ts'
 
 export interface StartItem {
-  runId: string
+  jobId: string
   workerId: string
   leaseId: string
   version: number | null
@@ -30,17 +30,17 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
   return commandIn('batches', 'start', function* work(): Work<StartOutcome[]> {
     function* attempt(firsts: readonly StartItem[]): Work<Map<string, RowOf<typeof startRuns>>> {
       const rows = firsts.map((item) => ({
-        run_id: item.runId,
+        job_id: item.jobId,
         worker_id: item.workerId,
-        lease_id: item.leaseId,
+        token: tokenOf(item.leaseId),
         version: item.version,
         start_id: item.startId,
       }))
-      return new Map((yield* each(startRuns, rows)).map((row) => [row.id, row]))
+      return new Map((yield* each(startRuns, rows)).map((row) => [row.job_id, row]))
     }
-    const { changed, missed } = yield* tryOnePerRun(items, attempt, commandOf)
+    const { changed, missed } = yield* tryOnePerJob(items, attempt, commandOf)
     const facts = yield* factsOf(missed)
-    const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.runId))]))
+    const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.leaseId))]))
     for (const [item, row] of changed) {
       const waitedMs = Math.max(0, row.started_at - row.run_at)
       outcomes.set(item, { kind: 'started', ...toStarted(row), waitedMs })

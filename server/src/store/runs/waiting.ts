@@ -1,7 +1,7 @@
-import { isHeld } from '../../core/run/artifact.ts'
+import { awaitsUploads } from '../../core/run/artifact.ts'
 import type { WaitingFacts } from '../../core/run/waiting.ts'
 import type { ListedJob } from '../jobs/read-jobs.ts'
-import { READY } from '../leasing/leases.sql.ts'
+import { DUE } from '../leasing/lease-runs.sql.ts'
 import { findQuota } from '../limits/quotas.ts'
 import { type Command, command } from '../port.ts'
 import { each, exactlyOne, one, type ParamsOf, query, statement, type Work } from '../statement.ts'
@@ -10,8 +10,8 @@ import { each, exactlyOne, one, type ParamsOf, query, statement, type Work } fro
 const HEADS_MAX = 100
 
 /** A run of a revoked worker has no lease any more, and its worker takes no other run. */
-const WITH_LEASE = 'AND r.kind = $kind AND r.lease_id IS NOT NULL'
-const HELD_OF = `FROM ichido.runs r WHERE r.queue = $queue AND r.state IN ('ASSIGNED', 'RUNNING')`
+const WITH_LEASE = 'AND r.kind = $kind AND r.token IS NOT NULL'
+const HELD_OF = 'FROM ichido.held r WHERE r.queue = $queue'
 const online = (onlineMs: string) =>
   `w.revoked_at IS NULL AND w.detached_at IS NULL AND w.last_seen_at > now_ms() - ${onlineMs}`
 
@@ -44,18 +44,18 @@ const readReadyQueues = statement('read_ready_queues', {
   params: {},
   row: { queue: 'text' },
   sql: `WITH RECURSIVE q AS (
-      SELECT (SELECT min(queue) FROM ichido.runs WHERE ${READY}) AS queue
+      SELECT (SELECT min(queue) FROM ichido.ready WHERE ${DUE}) AS queue
       UNION ALL
-      SELECT (SELECT min(queue) FROM ichido.runs WHERE queue > q.queue AND ${READY}) FROM q WHERE q.queue IS NOT NULL)
+      SELECT (SELECT min(queue) FROM ichido.ready WHERE queue > q.queue AND ${DUE}) FROM q WHERE q.queue IS NOT NULL)
     SELECT queue FROM q WHERE queue IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM ichido.queues s WHERE s.name = q.queue AND s.paused_at IS NOT NULL)`,
 })
 
 const nextGroup = (queue: string, kind: string, priority: string) => `SELECT * FROM (
-      SELECT kind, priority FROM ichido.runs WHERE queue = ${queue} AND kind = ${kind} AND priority < ${priority} AND ${READY}
+      SELECT kind, priority FROM ichido.ready WHERE queue = ${queue} AND kind = ${kind} AND priority < ${priority} AND ${DUE}
       ORDER BY priority DESC LIMIT 1) same
     UNION ALL SELECT * FROM (
-      SELECT kind, priority FROM ichido.runs WHERE queue = ${queue} AND kind > ${kind} AND ${READY}
+      SELECT kind, priority FROM ichido.ready WHERE queue = ${queue} AND kind > ${kind} AND ${DUE}
       ORDER BY kind, priority DESC LIMIT 1) other
     LIMIT 1`
 
@@ -69,9 +69,9 @@ const readNextGroup = statement('read_next_group', {
 })
 
 const oldest = (queue: string, kind: string, priority: string) => `(
-      SELECT now_ms() - min(h.run_at) FROM (SELECT run_at FROM ichido.runs
-        WHERE queue = ${queue} AND kind = ${kind} AND priority = ${priority} AND ${READY}
-        ORDER BY fair_tag, id LIMIT ${HEADS_MAX}) h)`
+      SELECT now_ms() - min(h.run_at) FROM (SELECT run_at FROM ichido.ready
+        WHERE queue = ${queue} AND kind = ${kind} AND priority = ${priority} AND ${DUE}
+        ORDER BY fair_tag, job_id LIMIT ${HEADS_MAX}) h)`
 
 /** How long the oldest run has been due. Users take turns, so the oldest run of each user is among the first. */
 const readOldest = statement('read_oldest', {
@@ -86,7 +86,7 @@ const readOldest = statement('read_oldest', {
 const readHeldQueues = statement('read_held_queues', {
   params: {},
   row: { queue: 'text' },
-  sql: "SELECT DISTINCT queue FROM ichido.runs WHERE latest AND state IN ('ASSIGNED', 'RUNNING')",
+  sql: 'SELECT DISTINCT queue FROM ichido.held',
 })
 
 /** Answers with the queue if there is a worker for it. A worker is known for `online_ms` after it was seen. */
@@ -121,7 +121,7 @@ export function findObstacles(job: ListedJob, askedAgoMs: number | null, onlineM
   return command('find_obstacles', function* work(): Work<WaitingFacts> {
     const { job_id: jobId, queue, kind, state, run_at: runAtMs } = job
     const row = yield* exactlyOne(readObstacles, { queue, kind, online_ms: onlineMs })
-    const awaited = isHeld(runAtMs) ? yield* query(readAwaited, { job_id: jobId, max: NAMES_MAX }) : []
+    const awaited = awaitsUploads(runAtMs) ? yield* query(readAwaited, { job_id: jobId, max: NAMES_MAX }) : []
     return {
       state,
       queue,

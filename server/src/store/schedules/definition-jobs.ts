@@ -29,7 +29,6 @@ export function definitionItem(
   const queue = named ?? DEFAULT_QUEUE
   return {
     jobId: newId(),
-    runId: newId(),
     userId,
     kind,
     queue,

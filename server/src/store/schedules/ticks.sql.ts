@@ -61,11 +61,11 @@ export const lockDue = statement('lock_due_definitions', {
 const WAITS = `outcome IN ('waiting_quota', 'waiting_overlap')`
 
 /** Only jobs of the definition's own user: another user must not delay its ticks. */
-const ACTIVE = `r.definition_id = t.id AND r.definition_id IS NOT NULL AND r.latest
-    AND r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')
+const ACTIVE = `r.definition_id = t.id AND r.definition_id IS NOT NULL
     AND r.user_id = (SELECT d.user_id FROM ichido.job_definitions d WHERE d.id = t.id)`
+const inRooms = (condition: (room: string) => string) => `(${condition('ready')} OR ${condition('held')})`
 
-const LOAD = `EXISTS (SELECT 1 FROM ichido.runs r WHERE ${ACTIVE}) AS active,
+const LOAD = `${inRooms((room) => `EXISTS (SELECT 1 FROM ichido.${room} r WHERE ${ACTIVE})`)} AS active,
   (SELECT count(*) FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.${WAITS}) AS waiting`
 
 /** For locked definitions: whether one of their jobs has not ended, and how many of their ticks wait. */
@@ -76,9 +76,11 @@ export const readLoad = statement('read_standing', {
   sqlite: `SELECT t.id, ${LOAD} FROM (SELECT $id AS id) t`,
 })
 
-const OTHERS = `EXISTS (SELECT 1 FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id WHERE ${ACTIVE}
+const OTHERS = inRooms(
+  (room) => `EXISTS (SELECT 1 FROM ichido.${room} r JOIN ichido.jobs j ON j.id = r.job_id WHERE ${ACTIVE}
     AND NOT EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.scheduled_for = j.scheduled_for
-      AND o.origin = 'backfill'))`
+      AND o.origin = 'backfill'))`,
+)
 
 /** Returns the definitions whose active jobs are all of backfills. */
 export const readBackfilledOnly = statement('read_backfilled_only', {

@@ -3,8 +3,8 @@ import { each, now, one, query, type SqlValue, select, statement, type Values, t
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 
 // Not EXISTS: for a page of keys, PostgreSQL may answer that by reading all active runs.
-const JOB_ACTIVE = `coalesce((SELECT r.state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING')
-  FROM ichido.runs r WHERE r.job_id = k.job_id AND r.latest), false)`
+const JOB_ACTIVE = `(coalesce((SELECT r.job_id FROM ichido.ready r WHERE r.job_id = k.job_id),
+  (SELECT r.job_id FROM ichido.held r WHERE r.job_id = k.job_id)) IS NOT NULL)`
 
 const KEY_ROW = {
   idempotency_key: 'text',
@@ -48,7 +48,7 @@ const REMEMBERED_ROW = {
   created_at: 'integer',
 } as const
 const RETRYABLE = `coalesce((SELECT r.state IN ('FAILED', 'TIMED_OUT', 'CANCELED')
-  FROM ichido.runs r WHERE r.job_id = k.job_id AND r.latest), false)`
+  FROM ichido.ended r WHERE r.job_id = k.job_id AND r.latest), false)`
 const GONE = `idempotency_key = $idempotency_key AND user_id = $user_id AND operation = $operation
   AND job_id = $job_id AND expires_at <= $at`
 

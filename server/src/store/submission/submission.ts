@@ -8,7 +8,6 @@ import { CREATED } from './submit.sql.ts'
 export interface SubmitItem {
   /** Made before the transaction begins, so that a second try cannot make a second job. */
   jobId: string
-  runId: string
   userId: string
   kind: string
   queue: string

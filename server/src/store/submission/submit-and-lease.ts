@@ -1,19 +1,11 @@
+import { anyReady, DEFAULT_CONTINUATION_MS, DUE, queueLock, RESUMED, timeOf } from '../leasing/lease-runs.sql.ts'
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
-import {
-  anyReady,
-  DEFAULT_CONTINUATION_MS,
-  EPOCH,
-  ofPolicy,
-  queueLock,
-  READY,
-  RESUMED,
-  timeOf,
-} from '../leasing/leases.sql.ts'
 import { type Command, commandIn, type FastPath } from '../port.ts'
-import { MOVES_WRITTEN } from '../runs/runs.sql.ts'
+import { EPOCH, HELD, HELD_STATE, MOVES_WRITTEN, ofPolicy } from '../runs/rooms.sql.ts'
+import { leaseIdOf } from '../runs/run-facts.ts'
 import { eachStep, readRows, statement, type Values } from '../statement.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
-import { NEW_RUN, PLAIN_PARAMS, submitPostgres } from './submit.sql.ts'
+import { PLAIN_PARAMS, submitPostgres } from './submit.sql.ts'
 import { submitWork } from './submit-jobs.ts'
 import { plainSubmission } from './submit-plain.ts'
 
@@ -42,25 +34,24 @@ const GATE = `p AS MATERIALIZED (
       SELECT o.entered AND l.revoked = 0
         AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
         AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
-          WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.runs WHERE queue = ${QUEUE} AND ${READY})
+          WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.ready WHERE queue = ${QUEUE} AND ${DUE})
           WHEN ($from_priority::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
           ELSE ${anyReady(QUEUE, KINDS, RESUMED)} END AS open
       FROM o, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
 
-const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('policy', column), QUEUE, otherwise)
-const TTL = time('lease_ttl_seconds', 'lease_ttl_ms')
-const ifStarted = (value: string) => `CASE WHEN start_id IS NOT NULL THEN ${value} END`
+const time = (column: 'lease_ttl' | 'continuation', otherwise: string) =>
+  timeOf(column, ofPolicy.postgres('s.policy', `${column}_seconds`), QUEUE, otherwise)
+const TTL = time('lease_ttl', 's.lease_ttl_ms')
+const ifStarted = (value: string) => `CASE WHEN s.start_id IS NOT NULL THEN ${value} END`
 
 /** The run as it would be after an insert and a lease: version, attempt and event are those of the lease. */
-const LEASED_RUNS = `INSERT INTO ichido.runs (${NEW_RUN}, assigned_worker_id, assigned_at, poll_id, lease_id, lease_ttl_ms,
-        lease_expires_at, continuation_ms, start_id, started_at, leader_epoch)
-      SELECT run_id, job_id, 1, true, queue, kind, user_id, 1, 0,
-        CASE WHEN start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END, 2, priority, run_at, fair_tag,
-        created_at, 'NONE', 2, definition_id, worker_id, created_at, poll_id, run_id::text || '.' || token, ${TTL},
-        created_at + ${TTL}, ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}, start_id,
-        ${ifStarted('created_at')}, ${ifStarted(EPOCH)}
+const HELD_RUNS = `INSERT INTO ichido.held (${HELD})
+      SELECT s.job_id, s.job_id, 1, s.queue, s.kind, s.user_id, 0, s.priority, s.run_at, s.fair_tag, s.created_at, s.definition_id,
+        1, 2, 2, s.worker_id, s.poll_id, s.token, s.created_at, s.created_at + ${TTL}, ${TTL},
+        ${time('continuation', String(DEFAULT_CONTINUATION_MS))}, s.start_id, ${ifStarted('s.created_at')}, ${ifStarted(EPOCH)},
+        NULL, NULL, NULL
       FROM s
-      RETURNING id, job_id, state, attempt, last_event_n, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
+      RETURNING job_id, attempt, n, ${HELD_STATE('held')} AS state, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
 
 /**
  * `poll` is the name of the poll. `kinds` is a JSON array of the kinds that the polls ask for; null: any. `from_priority` and
@@ -81,7 +72,7 @@ const POLL_PARAMS = {
 /** The rows if the jobs were submitted and leased. */
 const SUBMITTED_AND_LEASED_ROW = {
   iso: 'text',
-  run_id: 'text',
+  job_id: 'text',
   lease_ttl_ms: 'integer',
   lease_expires_at: 'integer',
   continuation_ms: 'integer',
@@ -95,16 +86,16 @@ const SUBMITTED_AND_LEASED_ROW = {
  */
 const submitAndLeasePlain = statement('submit_and_lease', {
   params: { ...PLAIN_PARAMS, ...POLL_PARAMS },
-  row: { iso: 'text?', run_id: 'text?' },
+  row: { iso: 'text?', job_id: 'text?' },
   postgres: submitPostgres({
     given: {
       arrays: `${WORKERS}, ${POLLS}, $token::text[], $lease_ttl_ms::bigint[], $start_id::text[], $poll::text[]`,
       columns: 'worker_id, poll_id, token, lease_ttl_ms, start_id, poll',
     },
     gate: { with: GATE, open: '(SELECT open FROM h)', patienceMs: PATIENCE_MS },
-    runs: LEASED_RUNS,
+    runs: HELD_RUNS,
     answer: `, m AS NOT MATERIALIZED (SELECT * FROM r), e AS (${MOVES_WRITTEN})
-    SELECT x.iso, x.id AS run_id, x.lease_ttl_ms, x.lease_expires_at, x.continuation_ms, x.leader_epoch
+    SELECT x.iso, x.job_id, x.lease_ttl_ms, x.lease_expires_at, x.continuation_ms, x.leader_epoch
     FROM g LEFT JOIN (SELECT a.iso, r.* FROM a, r) x ON true`,
   }),
   sqlite: [],
@@ -170,11 +161,11 @@ function fastPath(
       const [first] = readRows(submitAndLeasePlain, answer)
       if (first === undefined || first.iso === null) return { kind: 'declined', plain: first !== undefined }
       const { iso } = first
-      const byRun = new Map(readRows({ row: SUBMITTED_AND_LEASED_ROW }, answer).map((row) => [row.run_id, row]))
+      const byJob = new Map(readRows({ row: SUBMITTED_AND_LEASED_ROW }, answer).map((row) => [row.job_id, row]))
       return {
         kind: 'leased',
         outcomes: plain.outcomes(iso, false),
-        leases: items.map((item, i) => leasedBy(pollOf(polls, i), item, byRun.get(item.runId) ?? missing(item))),
+        leases: items.map((item, i) => leasedBy(pollOf(polls, i), item, byJob.get(item.jobId) ?? missing(item))),
       }
     },
   }
@@ -186,20 +177,21 @@ function pollOf(polls: readonly LeaseItem[], i: number): LeaseItem {
   return poll
 }
 
-function missing({ runId }: SubmitItem): never {
-  throw new Error(`The run ${runId} was submitted without its lease`)
+function missing({ jobId }: SubmitItem): never {
+  throw new Error(`The job ${jobId} was submitted without its lease`)
 }
 
 type LeaseRow = Values<typeof SUBMITTED_AND_LEASED_ROW>
 
 function leasedBy({ workerId, token, startId }: LeaseItem, item: SubmitItem, row: LeaseRow): Leased {
-  const { runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent } = item
+  const { jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent } = item
   return {
-    ...{ runId, jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent, workerId },
+    ...{ jobId, queue, kind, userId, priority, fairTag, payload, policy, traceparent, workerId },
+    runId: jobId,
     attempt: 1,
     retryCount: 0,
     version: 2,
-    leaseId: `${runId}.${token}`,
+    leaseId: leaseIdOf(jobId, token),
     leaseExpiresAtMs: row.lease_expires_at,
     leaderEpoch: row.leader_epoch,
     leaseTtlMs: row.lease_ttl_ms,

@@ -67,7 +67,6 @@ export function plainRow(item: SubmitItem, body: string): Values<typeof PLAIN_PA
   const { key } = item
   return {
     job_id: item.jobId,
-    run_id: item.runId,
     kind: item.kind,
     queue: item.queue,
     user_id: item.userId,

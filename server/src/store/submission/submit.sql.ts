@@ -1,10 +1,10 @@
 import { REQUEST_HASH_VERSION } from '../../core/keys/key.ts'
 import { UNLIMITED } from '../limits/quotas.sql.ts'
+import { OF_JOB, READY } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 
 const JOB_PARAMS = {
   job_id: 'text',
-  run_id: 'text',
   kind: 'text',
   queue: 'text',
   user_id: 'text',
@@ -26,12 +26,12 @@ export const CREATED = 201
 const KEY = `idempotency_key, user_id, operation, request_hash, hash_version, job_id, response_status, response_body,
   created_at, expires_at`
 
-/** The columns of a new run. */
-export const NEW_RUN = `id, job_id, run_no, latest, queue, kind, user_id, attempt, retry_count, state, version, priority, run_at, fair_tag,
-        created_at, continuation_state, last_event_n, definition_id`
-const PENDING_RUNS = `INSERT INTO ichido.runs (${NEW_RUN})
-      SELECT run_id, job_id, 1, true, queue, kind, user_id, 0, 0, 'PENDING', 1,
-        priority, run_at, fair_tag, created_at, 'NONE', 1, definition_id FROM s`
+/** The first run of a job. It has the job's id. Its first event is not stored: `readEvents` makes it from the job. */
+const firstRun = (
+  engine: 'postgres' | 'sqlite',
+) => `s.job_id, s.job_id, 1, s.queue, s.kind, s.user_id, 0, s.priority, s.run_at,
+        s.fair_tag, s.created_at, s.definition_id, 0, 1, 1, ${OF_JOB(engine, 's')}, NULL, NULL, NULL`
+const READY_RUNS = `INSERT INTO ichido.ready (${READY}) SELECT ${firstRun('postgres')} FROM s`
 
 /**
  * Inserts the rows of `s`. If another transaction takes a key at the same time, the unique index fails the statement, and the
@@ -48,10 +48,7 @@ const inserts = (
       SELECT key, user_id, operation, hash, ${REQUEST_HASH_VERSION}, job_id, ${CREATED}, body, created_at, expires_at
       FROM s WHERE key IS NOT NULL ORDER BY key, user_id, operation)`
 
-/**
- * Job, first run and key in one statement. A run without a `fair_tag` is delayed. The first event is not stored: `readEvents`
- * makes it from the job.
- */
+/** Job, first run and key in one statement. A run without a `fair_tag` is delayed. */
 export const insertSubmission = statement('insert_submission', {
   params: {
     ...JOB_PARAMS,
@@ -69,19 +66,18 @@ export const insertSubmission = statement('insert_submission', {
   },
   row: {},
   postgres: `WITH s AS MATERIALIZED (
-      SELECT * FROM unnest($job_id::uuid[], $run_id::uuid[], $kind::text[], $queue::text[], $user_id::text[], $payload::text[], $policy::text[],
+      SELECT * FROM unnest($job_id::uuid[], $kind::text[], $queue::text[], $user_id::text[], $payload::text[], $policy::text[],
         $priority::integer[], $labels::text[], $estimated_cost_micros::bigint[], $traceparent::text[], $created_at::bigint[], $run_at::bigint[], $fair_tag::bigint[], $idempotency_key::text[],
         $operation::text[], $request_hash::text[], $response_body::text[], $expires_at::bigint[], $replaces_job_id::uuid[], $definition_id::uuid[], $scheduled_for::bigint[])
-      AS t(job_id, run_id, kind, queue, user_id, payload, policy, priority, labels, cost, traceparent, created_at, run_at,
+      AS t(job_id, kind, queue, user_id, payload, policy, priority, labels, cost, traceparent, created_at, run_at,
         fair_tag, key, operation, hash, body, expires_at, replaces, definition_id, scheduled_for)),
-    ${inserts(PENDING_RUNS)}
+    ${inserts(READY_RUNS)}
     SELECT`,
   sqlite: [
     `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, labels, replaces_job_id,
         estimated_cost_micros, traceparent, created_at, definition_id, scheduled_for)
       VALUES ($job_id, $kind, $queue, $user_id, $payload, $policy, $priority, $labels, $replaces_job_id, $estimated_cost_micros, $traceparent, $created_at, $definition_id, $scheduled_for)`,
-    `INSERT INTO ichido.runs (${NEW_RUN})
-      VALUES ($run_id, $job_id, 1, true, $queue, $kind, $user_id, 0, 0, 'PENDING', 1, $priority, $run_at, $fair_tag, $created_at, 'NONE', 1, $definition_id)`,
+    `INSERT INTO ichido.ready (${READY}) SELECT ${firstRun('sqlite').replaceAll('s.', '$')}`,
     `INSERT INTO ichido.idempotency_keys (${KEY})
       SELECT $idempotency_key, $user_id, $operation, $request_hash, ${REQUEST_HASH_VERSION}, $job_id, ${CREATED}, $response_body, $created_at, $expires_at WHERE $idempotency_key IS NOT NULL`,
   ],
@@ -97,10 +93,10 @@ export const PLAIN_PARAMS = {
   ttl_ms: 'integer?',
   fair_tag: 'integer',
 } as const
-const PLAIN_ARRAYS = `$job_id::uuid[], $run_id::uuid[], $kind::text[], $queue::text[], $user_id::text[], $payload::text[],
+const PLAIN_ARRAYS = `$job_id::uuid[], $kind::text[], $queue::text[], $user_id::text[], $payload::text[],
         $policy::text[], $priority::integer[], $traceparent::text[], $idempotency_key::text[], $operation::text[],
         $request_hash::text[], $response_body::text[], $ttl_ms::bigint[], $fair_tag::bigint[]`
-const PLAIN = `job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash, body, ttl,
+const PLAIN = `job_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash, body, ttl,
         fair_tag`
 
 /**
@@ -133,7 +129,7 @@ export function submitPostgres(form: {
       SELECT now, to_char(to_timestamp(now / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS iso FROM g
       ${gate === undefined ? '' : `WHERE ${gate.open}`}),
     s AS NOT MATERIALIZED (
-      SELECT job_id, run_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash,
+      SELECT job_id, kind, queue, user_id, payload, policy, priority, traceparent, key, operation, hash,
         replace(body, '${NOW_PLACE}', a.iso) AS body, a.now AS created_at, a.now AS run_at, fair_tag,
         a.now + ttl AS expires_at, NULL::text AS labels, NULL::uuid AS replaces, 0::bigint AS cost,
         NULL::uuid AS definition_id, NULL::bigint AS scheduled_for${more}
@@ -150,7 +146,7 @@ export function submitPostgres(form: {
 export const submitPlain = statement('submit_plain', {
   params: PLAIN_PARAMS,
   row: { now: 'integer', iso: 'text' },
-  postgres: submitPostgres({ runs: PENDING_RUNS, answer: 'SELECT now, iso FROM a' }),
+  postgres: submitPostgres({ runs: READY_RUNS, answer: 'SELECT now, iso FROM a' }),
   sqlite: [],
 })
 

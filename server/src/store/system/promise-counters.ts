@@ -7,12 +7,12 @@ const ADDED = `DO UPDATE SET batch_n = excluded.batch_n,
   ${COUNTS.map((count) => `${count} = o.${count} + excluded.${count}`).join(', ')}`
 
 /**
- * `id` is a job or one of its runs. A job that is gone gets no counts. The others are locked, so that none is removed
+ * A job that is gone gets no counts. The others are locked, so that none is removed
  * meanwhile. A retried batch adds nothing twice after an uncertain commit.
  */
 const addCounters = statement('add_counters', {
   params: {
-    id: 'text',
+    job_id: 'text',
     node_id: 'text',
     batch_n: 'integer',
     duplicates_refused: 'integer',
@@ -21,11 +21,9 @@ const addCounters = statement('add_counters', {
   },
   row: {},
   postgres: `WITH t AS MATERIALIZED (
-      SELECT coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = u.id), u.id) AS job_id, u.node_id, u.batch_n,
-        u.duplicates, u.replays, u.stale
-      FROM unnest($id::uuid[], $node_id::uuid[], $batch_n::bigint[], $duplicates_refused::bigint[],
+      SELECT * FROM unnest($job_id::uuid[], $node_id::uuid[], $batch_n::bigint[], $duplicates_refused::bigint[],
           $replays_served::bigint[], $stale_writes_fenced::bigint[])
-        AS u(id, node_id, batch_n, duplicates, replays, stale)),
+        AS t(job_id, node_id, batch_n, duplicates, replays, stale)),
     j AS MATERIALIZED (
       SELECT id FROM ichido.jobs WHERE id IN (SELECT job_id FROM t) ORDER BY id FOR KEY SHARE)
     INSERT INTO ichido.once_counters AS o (${COLUMNS})
@@ -34,7 +32,7 @@ const addCounters = statement('add_counters', {
     ON CONFLICT (job_id, node_id) ${ADDED} WHERE o.batch_n < excluded.batch_n`,
   sqlite: `INSERT INTO ichido.once_counters AS o (${COLUMNS})
     SELECT j.id, $node_id, $batch_n, $duplicates_refused, $replays_served, $stale_writes_fenced FROM ichido.jobs j
-    WHERE j.id = coalesce((SELECT r.job_id FROM ichido.runs r WHERE r.id = $id), $id)
+    WHERE j.id = $job_id
     ON CONFLICT (job_id, node_id) ${ADDED}`,
 })
 
@@ -65,15 +63,15 @@ interface CounterBatch {
   nodeId: string
   /** Higher than in the batch before, and the same for a retry. */
   batchN: number
-  /** Keyed by job, or by one of its runs. */
+  /** Keyed by job. */
   counts: ReadonlyMap<string, PromiseCounts>
 }
 
 export function addCounts({ nodeId, batchN, counts }: CounterBatch): Command<void> {
   const rows = [...counts]
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([id, { duplicatesRefused, replaysServed, staleWritesFenced }]) => ({
-      id,
+    .map(([job_id, { duplicatesRefused, replaysServed, staleWritesFenced }]) => ({
+      job_id,
       node_id: nodeId,
       batch_n: batchN,
       duplicates_refused: duplicatesRefused,

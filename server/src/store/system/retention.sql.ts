@@ -2,6 +2,7 @@ import { FIRST_ID } from '../../core/run/job.ts'
 import { RUN_STATES } from '../../core/run/run-state.ts'
 import { FREE } from '../dead-letters/redrive.sql.ts'
 import { ARTIFACT_FREED } from '../limits/bytes.ts'
+import { JOB_IN_ROOMS, STATE } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 import { LED, LED_SQLITE, TERM } from './term.ts'
 
@@ -14,8 +15,8 @@ const state = { oneOf: RUN_STATES } as const
 
 const NO_LETTER = '(SELECT d.job_id FROM ichido.dead_letters d WHERE d.job_id = j.id) IS NULL'
 
-/** For a job `j` whose latest run is `r`: the result's time in its queue is over. */
-const OUTLIVED = `coalesce(r.finished_at + 1000 * CAST((SELECT q.result_ttl_seconds FROM ichido.queues q
+/** For a job `j` whose latest run, if it has ended, is `e`: the result's time in its queue is over. */
+const OUTLIVED = `coalesce(e.finished_at + 1000 * CAST((SELECT q.result_ttl_seconds FROM ichido.queues q
   WHERE q.name = j.queue AND q.result_ttl_seconds > 0) AS bigint) <= now_ms(), false)`
 
 /** Readers no longer see the job, even before it is removed. A dead letter does not expire: it waits for a retry. */
@@ -25,7 +26,7 @@ const NO_KEY = '(SELECT k.job_id FROM ichido.idempotency_keys k WHERE k.job_id =
 /** A job is replaced at most once. Its replacement proves that, and stays as long as the job. */
 const NO_PREDECESSOR = '(SELECT p.id FROM ichido.jobs p WHERE p.id = j.replaces_job_id) IS NULL'
 const NOT_IN_REDRIVE = `coalesce((SELECT ${FREE} FROM ichido.dead_letters d WHERE d.job_id = j.id), true)`
-const ENDED = "r.state IN ('SUCCEEDED', 'FAILED', 'TIMED_OUT', 'CANCELED')"
+const ENDED = 'e.job_id IS NOT NULL'
 
 /** The ages at which ended jobs and dead letters are removed; null: never. */
 const AGES = { job_ms: 'integer?', letter_ms: 'integer?' } as const
@@ -36,11 +37,9 @@ const DUE = `(${ENDED} AND ${NO_PREDECESSOR}
       FROM ichido.dead_letters d WHERE d.job_id = j.id)
     WHEN 1 THEN ${NO_KEY}
     WHEN 0 THEN false
-    ELSE ${OUTLIVED} OR coalesce(r.finished_at <= now_ms() - CAST($job_ms AS bigint), false) AND ${NO_KEY} END)`
+    ELSE ${OUTLIVED} OR coalesce(e.finished_at <= now_ms() - CAST($job_ms AS bigint), false) AND ${NO_KEY} END)`
 
-// As in lists, this keeps PostgreSQL from merging the two orders of ids, which would read all runs before the page's
-// first.
-const LATEST = 'r.job_id = coalesce(j.id, j.id) AND r.latest'
+const JOBS = 'ichido.jobs j LEFT JOIN ichido.ended e ON e.job_id = j.id AND e.latest'
 
 /** Jobs between two ids, neither of them included. */
 const RANGE = { after: 'text', before: 'text', max: 'integer' } as const
@@ -54,16 +53,16 @@ const PAGE = { id: 'text', due: 'flag' } as const
 export const pageOfJobs = statement('page_of_jobs', {
   params: { ...RANGE, ...AGES },
   row: PAGE,
-  sql: `SELECT j.id, ${DUE} AS due FROM ichido.jobs j CROSS JOIN ichido.runs r
-    WHERE ${LATEST} AND j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
+  sql: `SELECT j.id, ${DUE} AS due FROM ${JOBS}
+    WHERE j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
 })
 
 /** The same for one queue. */
 export const pageOfQueue = statement('page_of_queue', {
   params: { ...RANGE, ...AGES, queue: 'text' },
   row: PAGE,
-  sql: `SELECT j.id, ${DUE} AS due FROM ichido.jobs j CROSS JOIN ichido.runs r
-    WHERE ${LATEST} AND j.queue = $queue AND j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
+  sql: `SELECT j.id, ${DUE} AS due FROM ${JOBS}
+    WHERE j.queue = $queue AND j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
 })
 
 /** Queues whose results expire. */
@@ -83,20 +82,19 @@ export const pageOfLetters = statement('page_of_letters', {
 })
 
 const EVENTS_DUE = `(${ENDED} AND ${NO_LETTER}
-  AND coalesce(r.finished_at <= now_ms() - CAST($age_ms AS bigint), false))`
+  AND coalesce(e.finished_at <= now_ms() - CAST($age_ms AS bigint), false))`
 
 /** Walks through the jobs that have events: a job may outlive its events. */
 export const pageOfEvents = statement('page_of_events', {
   params: { ...RANGE, age_ms: 'integer' },
   row: PAGE,
-  sql: `WITH RECURSIVE e(id) AS (
+  sql: `WITH RECURSIVE p(id) AS (
       SELECT * FROM (SELECT job_id FROM ichido.events WHERE job_id > $after AND job_id < $before ORDER BY job_id LIMIT 1) f
       UNION ALL
-      SELECT (SELECT n.job_id FROM ichido.events n WHERE n.job_id > e.id AND n.job_id < $before ORDER BY n.job_id LIMIT 1)
-      FROM e WHERE e.id IS NOT NULL)
-    SELECT e.id, coalesce((SELECT ${EVENTS_DUE} FROM ichido.jobs j CROSS JOIN ichido.runs r
-      WHERE j.id = e.id AND ${LATEST}), false) AS due
-    FROM e WHERE e.id IS NOT NULL LIMIT $max`,
+      SELECT (SELECT n.job_id FROM ichido.events n WHERE n.job_id > p.id AND n.job_id < $before ORDER BY n.job_id LIMIT 1)
+      FROM p WHERE p.id IS NOT NULL)
+    SELECT p.id, coalesce((SELECT ${EVENTS_DUE} FROM ${JOBS} WHERE j.id = p.id), false) AS due
+    FROM p WHERE p.id IS NOT NULL LIMIT $max`,
 })
 
 /** A JSON array. */
@@ -111,20 +109,20 @@ export const lockEndedJobs = statement('lock_ended_jobs', {
   row: { id: 'text' },
   postgres: `${LED}, c AS MATERIALIZED (
       SELECT j.id FROM l CROSS JOIN json_array_elements_text($job_ids::json) AS t(id)
-      JOIN ichido.jobs j ON j.id = t.id::uuid JOIN ichido.runs r ON r.job_id = j.id AND r.latest
-      WHERE r.finished_at IS NOT NULL FOR UPDATE OF j, r SKIP LOCKED)
+      JOIN ichido.jobs j ON j.id = t.id::uuid JOIN ichido.ended e ON e.job_id = j.id AND e.latest
+      FOR UPDATE OF j, e SKIP LOCKED)
     SELECT id FROM c`,
   sqlite: `SELECT j.id FROM json_each($job_ids) t JOIN ichido.jobs j ON j.id = t.value
-    JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE r.finished_at IS NOT NULL AND ${LED_SQLITE}`,
+    JOIN ichido.ended e ON e.job_id = j.id AND e.latest WHERE ${LED_SQLITE}`,
 })
 
 /** Locks a job with its latest run, if the run has ended. It waits for a running retry, and then checks again. */
 export const lockEndedJob = statement('lock_ended_job', {
   params: { job_id: 'text' },
   row: { id: 'text', state },
-  postgres: `SELECT j.id, r.state FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-    WHERE r.job_id = $job_id AND r.latest AND r.finished_at IS NOT NULL FOR UPDATE OF r, j`,
-  sqlite: 'SELECT job_id AS id, state FROM ichido.runs WHERE job_id = $job_id AND latest AND finished_at IS NOT NULL',
+  postgres: `SELECT j.id, e.state FROM ichido.ended e JOIN ichido.jobs j ON j.id = e.job_id
+    WHERE e.job_id = $job_id AND e.latest FOR UPDATE OF e, j`,
+  sqlite: 'SELECT job_id AS id, state FROM ichido.ended WHERE job_id = $job_id AND latest',
 })
 
 const IDS = {
@@ -160,7 +158,7 @@ export const examineJobs = statement('examine_jobs', {
   params: { ...JOB_IDS, ...AGES },
   row: EXAMINED,
   ...both(
-    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ${JOBS}
     WHERE j.id IN ${ids} AND ${DUE}`,
   ),
 })
@@ -173,7 +171,7 @@ export const examineDeleted = statement('examine_deleted', {
   params: JOB_IDS,
   row: EXAMINED,
   ...both(
-    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
+    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ${JOBS}
     WHERE j.id IN ${ids} AND ${ENDED} AND ${NO_PREDECESSOR} AND ${NOT_IN_REDRIVE}`,
   ),
 })
@@ -182,18 +180,15 @@ export const examineDeleted = statement('examine_deleted', {
 export const readWhyKept = statement('read_why_kept', {
   params: { job_id: 'text' },
   row: { state, ended: 'flag', predecessor: 'text?' },
-  sql: `SELECT r.state, ${ENDED} AS ended, (SELECT p.id FROM ichido.jobs p WHERE p.id = j.replaces_job_id) AS predecessor
-    FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest WHERE j.id = $job_id`,
+  sql: `SELECT ${STATE} AS state, ${ENDED} AS ended, (SELECT p.id FROM ichido.jobs p WHERE p.id = j.replaces_job_id) AS predecessor
+    FROM ${JOB_IN_ROOMS} WHERE j.id = $job_id`,
 })
 
 /** The jobs are locked. */
 export const examineEvents = statement('examine_events', {
   params: { ...JOB_IDS, age_ms: 'integer' },
   row: { id: 'text' },
-  ...both(
-    (ids) => `SELECT j.id FROM ichido.jobs j JOIN ichido.runs r ON r.job_id = j.id AND r.latest
-    WHERE j.id IN ${ids} AND ${EVENTS_DUE}`,
-  ),
+  ...both((ids) => `SELECT j.id FROM ${JOBS} WHERE j.id IN ${ids} AND ${EVENTS_DUE}`),
 })
 
 const DELETE_EVENTS = both(
@@ -220,22 +215,16 @@ export const deleteEvents = statement('delete_events', {
   ],
 })
 
-export const readRunsOfJobs = statement('read_runs_of_jobs', {
-  params: JOB_IDS,
-  row: { id: 'text' },
-  ...both((ids) => `SELECT id FROM ichido.runs WHERE job_id IN ${ids}`),
-})
-
 /** The other parts of a job, in the lock order of other transactions. */
 const PARTS = [
-  'held_runs',
+  'upload_waits',
   'artifacts',
   'results',
   'job_labels',
   'dead_letters',
   'expired_keys',
   'once_counters',
-  'runs',
+  'ended',
 ] as const
 
 const FREED = { user_id: 'text', bytes: 'integer?' } as const
@@ -255,7 +244,7 @@ export const deleteParts = PARTS.map((table) => {
 
 /** Results are found only by their run. */
 function ofRuns(ids: string): string {
-  return `run_id IN (SELECT r.id FROM ichido.runs r WHERE r.job_id IN ${ids})`
+  return `run_id IN (SELECT r.run_id FROM ichido.ended r WHERE r.job_id IN ${ids})`
 }
 
 export const deleteJobs = statement('remove_jobs', {

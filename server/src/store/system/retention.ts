@@ -143,8 +143,7 @@ export function* removeLocked(locked: string, examine: () => Work<RowOf<typeof s
   const ids = { job_ids: JSON.stringify(due) }
   const events = yield* query(sql.deleteEvents, { ...ids, max: EVENTS_MAX })
   rows.set('events', events.length)
-  const runIds = (yield* query(sql.readRunsOfJobs, ids)).map(({ id }) => id)
-  const logless = yield* forgetLogs(runIds, CHUNKS_MAX)
+  const logless = yield* forgetLogs(ids.job_ids, CHUNKS_MAX)
   if (events.length === EVENTS_MAX || !logless) return { rows, unfinished: true }
   for (const part of sql.deleteParts) {
     if (part.table !== 'artifacts') {

@@ -1,5 +1,4 @@
 import { isListOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
-import { RUN_STATES } from '../../core/run/run-state.ts'
 import { statement } from '../statement.ts'
 
 /** The queues that a worker may lease from; null: all of them. */
@@ -164,41 +163,24 @@ export const revokeWorkerTokens = statement('revoke_worker_tokens', {
     RETURNING CASE WHEN expires_at > now_ms() THEN 1 ELSE 0 END AS worked`,
 })
 
-// A run that was confirming before keeps its deadline: its worker has not been heard of since.
-const fence = (least: string) => `lease_id = NULL, poll_id = NULL,
-      lease_expires_at = ${least}(r.lease_expires_at, now_ms()),
-      state = CASE r.state WHEN 'ASSIGNED' THEN 'ORPHANED' ELSE r.state END,
-      version = r.version + CASE r.state WHEN 'ASSIGNED' THEN 1 ELSE 0 END,
-      last_event_n = r.last_event_n + CASE r.state WHEN 'ASSIGNED' THEN 1 ELSE 0 END,
-      continuation_state = CASE r.state WHEN 'ASSIGNED' THEN 'NONE' ELSE 'CONFIRMING' END,
-      continuation_check_deadline_at = CASE WHEN r.state = 'ASSIGNED' THEN NULL
-        WHEN r.continuation_state = 'CONFIRMING' THEN r.continuation_check_deadline_at
-        ELSE now_ms() + coalesce(r.continuation_ms, 1000 * CAST($continuation_seconds AS bigint)) END`
-const HELD_RUN = "r.assigned_worker_id = $worker_id AND r.state IN ('ASSIGNED', 'RUNNING') AND r.lease_id IS NOT NULL"
-const FENCED = 'id, job_id, queue, kind, state, attempt, last_event_n'
-
 /**
- * The worker is held. Runs that it was assigned go to the next worker that asks. Runs that it has started are kept from
- * other workers until its own watchdog has stopped them, but it has no lease left to report with. `continuation_seconds` is
- * for runs without a continuation time of their own.
+ * The worker is locked. It has no lease left to report with. Runs that it has started are kept from other workers until its own
+ * watchdog has stopped them. A run that was confirming before keeps its deadline: its worker has not been heard of since.
  */
 export const fenceRuns = statement('fence_runs', {
-  params: { worker_id: 'text', continuation_seconds: 'integer' },
-  row: {
-    id: 'text',
-    job_id: 'text',
-    queue: 'text',
-    kind: 'text',
-    state: { oneOf: RUN_STATES },
-    attempt: 'integer',
-    last_event_n: 'integer',
-  },
-  postgres: `WITH c AS MATERIALIZED (SELECT r.id FROM ichido.runs r WHERE ${HELD_RUN} ORDER BY r.id FOR UPDATE)
-    UPDATE ichido.runs r SET ${fence('least')}
-    FROM c WHERE r.id = c.id RETURNING ${FENCED.replaceAll(/\w+/g, 'r.$&')}`,
-  sqlite: `UPDATE ichido.runs AS r SET ${fence('min')}
-    WHERE ${HELD_RUN} RETURNING ${FENCED}`,
+  params: { worker_id: 'text' },
+  row: { job_id: 'text', started_at: 'integer?' },
+  postgres: `WITH c AS MATERIALIZED (
+      SELECT job_id FROM ichido.held WHERE worker_id = $worker_id AND token IS NOT NULL ORDER BY job_id FOR UPDATE)
+    UPDATE ichido.held r SET ${fence('least')} FROM c WHERE r.job_id = c.job_id RETURNING r.job_id, r.started_at`,
+  sqlite: `UPDATE ichido.held AS r SET ${fence('min')} WHERE r.worker_id = $worker_id AND r.token IS NOT NULL
+    RETURNING job_id, started_at`,
 })
+
+function fence(least: string): string {
+  return `token = NULL, poll_id = NULL, lease_expires_at = ${least}(r.lease_expires_at, now_ms()),
+      deadline_at = CASE WHEN r.started_at IS NOT NULL THEN coalesce(r.deadline_at, now_ms() + r.continuation_ms) END`
+}
 
 /**
  * The workers are sorted. `ago_ms` is the time since the worker was heard of: a worker that has detached since then stays
@@ -233,8 +215,7 @@ const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_
   now_ms() AS now,
   (SELECT max(t.expires_at) FROM ichido.worker_tokens t WHERE t.worker_id = w.worker_id AND t.revoked_at IS NULL)
     AS token_expires_at,
-  (SELECT count(*) FROM ichido.runs r WHERE r.assigned_worker_id = w.worker_id AND r.state IN ('ASSIGNED', 'RUNNING')
-    AND r.lease_id IS NOT NULL) AS live_leases`
+  (SELECT count(*) FROM ichido.held r WHERE r.worker_id = w.worker_id AND r.token IS NOT NULL) AS live_leases`
 const SHOWN_ROW = {
   worker_id: 'text',
   name: 'text',

@@ -1,7 +1,6 @@
-import { DEFAULT_CONTINUATION_SECONDS } from '@ichido/sdk/protocol'
 import { type By, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
-import { recordMoves } from '../runs/lifecycle.ts'
+import { orphanRuns } from '../runs/leader.sql.ts'
 import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
 import type { Queues } from './workers.sql.ts'
 import * as sql from './workers.sql.ts'
@@ -109,9 +108,10 @@ export function revokeWorker(workerId: string, actor: string, auditId: string): 
     if (worker.revoked_at !== null) return { kind: 'repeated', revokedAtMs: worker.revoked_at }
     const revoked = yield* exactlyOne(sql.revokeWorker, id)
     const tokens = yield* query(sql.revokeWorkerTokens, id)
-    const fenced = yield* query(sql.fenceRuns, { ...id, continuation_seconds: DEFAULT_CONTINUATION_SECONDS })
-    const orphaned = fenced.filter(({ state }) => state === 'ORPHANED')
-    yield* recordMoves(orphaned)
+    const fenced = yield* query(sql.fenceRuns, id)
+    const unstarted = fenced.flatMap(({ job_id, started_at }) => (started_at === null ? [{ job_id }] : []))
+    // The next worker that asks gets them.
+    const orphaned = yield* each(orphanRuns, unstarted)
     const [was, is] = [{ name: worker.name }, { fenced_leases: fenced.length }]
     yield* record({ id: auditId, actor }, 'worker.revoke', workerId, was, is)
     return {

@@ -72,7 +72,7 @@ export async function leaderScene(engine: Engine): Promise<LeaderScene> {
       return outcome.jobId
     },
     async clear() {
-      for (const table of ['jobs', 'runs', 'events', 'idempotency_keys', 'dead_letters']) {
+      for (const table of ['jobs', 'ready', 'held', 'ended', 'events', 'idempotency_keys', 'dead_letters']) {
         await sql(store, `DELETE FROM ichido.${table}`)
       }
       woken.length = 0

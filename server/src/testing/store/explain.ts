@@ -1,6 +1,6 @@
 import { globSync } from 'node:fs'
 import { join } from 'node:path'
-import { leaseRuns, leaseRunsFrom } from '../../store/leasing/leases.sql.ts'
+import { leaseRuns, leaseRunsFrom } from '../../store/leasing/lease-runs.sql.ts'
 import { type Command, command, type Store } from '../../store/port.ts'
 import { allStatements, queryText, type Row, type Statement, type Step, type Work } from '../../store/statement.ts'
 

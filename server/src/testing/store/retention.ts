@@ -25,7 +25,17 @@ export function settingsOf(values: Partial<Record<SettingName, number>>) {
  * placeholder event stands in for the last event.
  */
 export async function leftovers(store: Store): Promise<Record<string, number>> {
-  const tables = ['runs', 'results', 'events', 'job_labels', 'dead_letters', 'expired_keys', 'once_counters']
+  const tables = [
+    'ready',
+    'held',
+    'ended',
+    'results',
+    'events',
+    'job_labels',
+    'dead_letters',
+    'expired_keys',
+    'once_counters',
+  ]
   const found: Record<string, number> = {}
   for (const table of tables) {
     const text = `SELECT t.job_id FROM ichido.${table} t WHERE t.job_id <> '${FIRST_ID}'

@@ -31,7 +31,7 @@ type SubmitChanges = Partial<Omit<SubmitItem, 'key'>> & {
 export const KEY_TTL_MS = 60_000
 
 /** A worker names a run by these. */
-export type Holding = Pick<Leased, 'runId' | 'leaseId' | 'version'>
+export type Holding = Pick<Leased, 'jobId' | 'leaseId' | 'version'>
 
 /** A test's own user, queue and worker, and their actions on a store. */
 export class Scene {
@@ -49,7 +49,6 @@ export class Scene {
   item({ key = null, ...changes }: SubmitChanges = {}): SubmitItem {
     return {
       jobId: v7(),
-      runId: v7(),
       userId: this.userId,
       kind: 'work',
       queue: this.queue,
@@ -112,8 +111,8 @@ export class Scene {
   }
 
   startItem(lease: Holding, changes: Partial<StartItem> = {}): StartItem {
-    const { runId, leaseId, version } = lease
-    return { runId, leaseId, version, workerId: this.workerId, startId: 'start', ...changes }
+    const { jobId, leaseId, version } = lease
+    return { jobId, leaseId, version, workerId: this.workerId, startId: 'start', ...changes }
   }
 
   async start(lease: Holding, changes: Partial<StartItem> = {}): Promise<StartOutcome> {
@@ -127,7 +126,7 @@ export class Scene {
   }
 
   heartbeatItem(lease: Holding, changes: Partial<HeartbeatItem> = {}): HeartbeatItem {
-    return { runId: lease.runId, leaseId: lease.leaseId, workerId: this.workerId, leaseTtlMs: 60_000, ...changes }
+    return { jobId: lease.jobId, leaseId: lease.leaseId, workerId: this.workerId, ...changes }
   }
 
   async heartbeat(lease: Holding, changes: Partial<HeartbeatItem> = {}): Promise<HeartbeatOutcome> {
@@ -136,7 +135,7 @@ export class Scene {
 
   endItem(lease: Holding, report: Report, changes: Partial<FinishItem> = {}): FinishItem {
     return {
-      runId: lease.runId,
+      jobId: lease.jobId,
       leaseId: lease.leaseId,
       workerId: this.workerId,
       version: null,
@@ -158,7 +157,7 @@ export class Scene {
   }
 
   releaseItem(lease: Holding, changes: Partial<ReleaseItem> = {}): ReleaseItem {
-    return { runId: lease.runId, leaseId: lease.leaseId, workerId: this.workerId, nextRunId: v7(), ...changes }
+    return { jobId: lease.jobId, leaseId: lease.leaseId, workerId: this.workerId, nextRunId: v7(), ...changes }
   }
 
   async release(lease: Holding, changes: Partial<ReleaseItem> = {}): Promise<ReleaseOutcome> {

@@ -8,6 +8,7 @@ import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import { command, type Store } from '../../store/port.ts'
 import { queryText, type Row, type SqlValue } from '../../store/statement.ts'
 import { ENGINES, type Engine } from '../services/services.ts'
+import { changeRuns, changesRuns, readingRuns } from './runs-table.ts'
 
 export interface TestStore {
   store: Store
@@ -64,9 +65,11 @@ export function eachEngine(suite: (given: { engine: Engine; store(): Store }) =>
   })
 }
 
-/** Runs any SQL in the notation of our statements: `ichido.table`, `$1`, `now_ms()`. */
+/** Runs any SQL in the notation of our statements: `ichido.table`, `$1`, `now_ms()`. Runs are in one table, `ichido.runs`. */
 export function sql(store: Store, text: string, ...params: SqlValue[]): Promise<Row[]> {
-  return store.write(command('test', () => queryText(text, ...params)))
+  return store.write(
+    command('test', () => (changesRuns(text) ? changeRuns(text, params) : queryText(readingRuns(text), ...params))),
+  )
 }
 
 /** A name that no other test uses. */

@@ -35,8 +35,9 @@ function stored(artifactId: string, bytes: Uint8Array) {
   return { artifactId, blobId: v7(), sha256: sha256Of(bytes), sizeBytes: bytes.length }
 }
 
-const overdue = (jobId: string) => sql(nodes.a(), 'UPDATE ichido.held_runs SET expires_at = 0 WHERE job_id = $1', jobId)
-const heldRuns = (jobId: string) => sql(nodes.a(), 'SELECT run_id FROM ichido.held_runs WHERE job_id = $1', jobId)
+const overdue = (jobId: string) =>
+  sql(nodes.a(), 'UPDATE ichido.upload_waits SET expires_at = 0 WHERE job_id = $1', jobId)
+const uploadWaits = (jobId: string) => sql(nodes.a(), 'SELECT job_id FROM ichido.upload_waits WHERE job_id = $1', jobId)
 const isHeld = (row: { run_at?: unknown }) => Number(row.run_at) > 1e14
 
 describe('the last uploads of a job finish at the same time', () => {
@@ -48,7 +49,7 @@ describe('the last uploads of a job finish at the same time', () => {
       { kind: 'ready', queue: scene.queue },
     ])
     expect(isHeld(await run())).toBe(false)
-    expect(await heldRuns(jobId)).toEqual([])
+    expect(await uploadWaits(jobId)).toEqual([])
     await scene.age(1)
     expect(await scene.leased()).toMatchObject({ jobId })
   })
@@ -214,7 +215,7 @@ describe('a blob without artifacts is removed while the same content is uploaded
           ? (await nodes.meet(submit, removeAndForget))[1]
           : (await nodes.meet(removeAndForget, submit))[0]
       const gone = forgot.removed.some((blob) => blob.blobId === blobId)
-      expect([gone, (await heldRuns(item.jobId)).length]).toEqual(first === 'submit' ? [false, 0] : [true, 1])
+      expect([gone, (await uploadWaits(item.jobId)).length]).toEqual(first === 'submit' ? [false, 0] : [true, 1])
     }
   })
 

@@ -12,7 +12,7 @@ import { type FinishItem, finishBatch } from '../../../src/store/runs/finish-run
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { insertBulk } from '../../../src/testing/store/bulk.ts'
 import { finished, leasesFor, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
-import { openNode, until } from '../../../src/testing/store/store.ts'
+import { openNode, sql, until } from '../../../src/testing/store/store.ts'
 
 /** Hazard 8: batches of several nodes over the same rows never deadlock. */
 
@@ -66,7 +66,7 @@ test('finish, heartbeat and cancel of the same rows on three nodes do not deadlo
   expect(counts.canceled).toBeGreaterThan(0)
   const { rows } =
     await observer.query(`SELECT count(*)::int AS jobs, count(*) FILTER (WHERE version = 2)::int AS moved_once,
-      (SELECT count(*)::int FROM ichido.events) AS events FROM ichido.runs WHERE state IN ('SUCCEEDED', 'CANCELED')`)
+      (SELECT count(*)::int FROM ichido.events) AS events FROM ichido.ended WHERE state IN ('SUCCEEDED', 'CANCELED')`)
   expect(rows).toEqual([{ jobs: count, moved_once: count, events: count }])
   expect(await deadlocksAfter(nodes)).toBe(0)
 })
@@ -102,9 +102,9 @@ test('shuffled batches that replace expired keys of one user do not deadlock', a
     const outcomes = batches.flat()
     expect(outcomes.filter(({ kind }) => kind === 'created')).toHaveLength(keys.length)
     expect(outcomes.filter(({ kind }) => kind === 'replayed')).toHaveLength(5 * keys.length)
-    const user = [scene.userId]
-    await observer.query(`UPDATE ichido.runs SET state = 'CANCELED' WHERE user_id = $1 AND state = 'PENDING'`, user)
-    await observer.query('UPDATE ichido.idempotency_keys SET expires_at = 0 WHERE user_id = $1', user)
+    const user = scene.userId
+    await sql(nodes[0], `UPDATE ichido.runs SET state = 'CANCELED' WHERE user_id = $1 AND state = 'PENDING'`, user)
+    await observer.query('UPDATE ichido.idempotency_keys SET expires_at = 0 WHERE user_id = $1', [user])
   }
   expect(await deadlocksAfter(nodes)).toBe(0)
 })
@@ -150,17 +150,13 @@ async function deadlocksAfter(nodes: ThreeNodes): Promise<number> {
 
 const pickNode = (nodes: ThreeNodes, i: number): PostgresStore => nodes[i % 3] ?? nodes[0]
 
-type BulkRun = { runId: string; jobId: string }
+type BulkRun = { jobId: string }
 
-const holder = ({ runId }: BulkRun) => ({ runId, workerId: 'w', leaseId: `${runId}.t` })
-
-function heartbeat(run: BulkRun): HeartbeatItem {
-  return { ...holder(run), leaseTtlMs: 60_000 }
-}
+const heartbeat = ({ jobId }: BulkRun): HeartbeatItem => ({ jobId, workerId: 'w', leaseId: `${jobId}.t` })
 
 function report(run: BulkRun): FinishItem {
-  const guards = { version: null, leaderEpoch: null, outcomeHash: 'hash', nextRunId: run.runId, random: 0 }
-  return { ...holder(run), ...guards, report: finished() }
+  const guards = { version: null, leaderEpoch: null, outcomeHash: 'hash', nextRunId: run.jobId, random: 0 }
+  return { ...heartbeat(run), ...guards, report: finished() }
 }
 
 function pick<T>(list: readonly T[], count: number): T[] {

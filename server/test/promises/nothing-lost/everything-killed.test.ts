@@ -7,7 +7,7 @@ import { afterAll, expect, test } from 'vitest'
 import { privatePostgres } from '../../../../scripts/testing/services.ts'
 import { size } from '../../../../scripts/testing/size.ts'
 import { killAll, type Serving, serve } from '../../../src/cli/testing/cli.ts'
-import { check, KEYS, keptIn, Submitters } from '../../../src/cli/testing/submitters.ts'
+import { check, KEYS, keptIn, RUNS, Submitters } from '../../../src/cli/testing/submitters.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-kill-test-'))
 
@@ -42,7 +42,7 @@ test(`${size(3, 200)} × kill -9 of the server on SQLite: nothing acknowledged i
   const rows = (sql: string) => db.prepare(sql).all()
   const ids = (sql: string) => rows(sql).map((row) => String(row.id))
   const keys = rows(`${KEYS} idempotency_keys`).map((row) => ({ key: String(row.key), job_id: String(row.job_id) }))
-  check(submitters, { keys, jobs: ids('SELECT id FROM jobs'), runs: ids('SELECT job_id AS id FROM runs') })
+  check(submitters, { keys, jobs: ids('SELECT id FROM jobs'), runs: ids(RUNS) })
   db.close()
 })
 

@@ -51,7 +51,7 @@ async function countIn({ url }: Pick<Postgres, 'url'>, sql: string): Promise<num
 
 const LED_EPOCH = 'SELECT epoch::int AS n FROM ichido.leadership WHERE holder IS NOT NULL'
 const UNDONE = `SELECT count(*)::int AS n FROM ichido.jobs j
-  WHERE NOT EXISTS (SELECT FROM ichido.runs r WHERE r.job_id = j.id AND r.state = 'SUCCEEDED')`
+  WHERE NOT EXISTS (SELECT FROM ichido.ended r WHERE r.job_id = j.id AND r.state = 'SUCCEEDED')`
 
 test('an unreachable server is reported without its password', async () => {
   for (const hosts of ['127.0.0.1:1,127.0.0.1:2', 'a b,c:port']) {

@@ -22,13 +22,13 @@ const chunk = (n: number) => ({ n, stream: 'stdout' as const, text: `${n}` })
 
 async function ended(scene: Scene) {
   const lease = await scene.running()
-  const { runId, leaseId } = lease
-  const item = { runId, leaseId, workerId: scene.workerId, chunks: [chunk(0), chunk(1), chunk(2)], bytesMax }
+  const { jobId, runId, leaseId } = lease
+  const item = { jobId, leaseId, workerId: scene.workerId, chunks: [chunk(0), chunk(1), chunk(2)], bytesMax }
   await scene.store.write(storeLogs(item))
   await scene.finish(lease)
   const logRef = logRefOf({ runId, fileId: v7() })
   const archive = archiveLog(await seize(nodes.a()), { runId, lastN: 2, logRef })
-  const forget = command('forget', () => forgetLogs([runId], 100))
+  const forget = command('forget', () => forgetLogs(JSON.stringify([jobId]), 100))
   const left = async () =>
     (await sql(nodes.a(), 'SELECT n, log_ref FROM ichido.run_logs WHERE run_id = $1', runId)).map(Object.values)
   return { archive, forget, left }
@@ -52,8 +52,8 @@ test('of two archives of one log, only one is recorded', async () => {
 test('a chunk that is appended while the run ends is stored before the archive', async () => {
   const scene = new Scene(nodes.b())
   const lease = await scene.running()
-  const { runId, leaseId } = lease
-  const append = storeLogs({ runId, leaseId, workerId: scene.workerId, chunks: [chunk(0)], bytesMax })
+  const { jobId, runId, leaseId } = lease
+  const append = storeLogs({ jobId, leaseId, workerId: scene.workerId, chunks: [chunk(0)], bytesMax })
   const client = new pg.Client(nodes.url())
   await client.connect()
   onTestFinished(() => client.end())
@@ -80,18 +80,19 @@ test('finding old logs, and one log among many, reads few rows', async () => {
   const runs = await insertBulk(store, { count: size(2_000, 20_000), state: 'SUCCEEDED' })
   await sql(
     store,
-    `INSERT INTO ichido.run_logs (run_id, n, stream, chunk, end_bytes, head, created_at)
-      SELECT id, n, 'stdout', 'some text', n, n = 0, now_ms() - CASE WHEN fair_tag % 100 = 0 THEN 3600000 ELSE 0 END
+    `INSERT INTO ichido.run_logs (job_id, run_id, run_no, n, stream, chunk, end_bytes, head, created_at)
+      SELECT job_id, id, run_no, n, 'stdout', 'some text', n, n = 0, now_ms() - CASE WHEN fair_tag % 100 = 0 THEN 3600000 ELSE 0 END
       FROM ichido.runs, generate_series(0, 3) n WHERE queue = 'bulk'`,
   )
   await sql(
     store,
     "UPDATE ichido.runs SET finished_at = now_ms() - 3600000 WHERE queue = 'bulk' AND fair_tag % 100 = 0",
   )
-  await sql(store, 'ANALYZE ichido.runs, ichido.run_logs')
+  await sql(store, 'ANALYZE ichido.ended, ichido.run_logs')
   const due = await store.read(findOldLogs(1_800_000, 10))
   expect(due).toHaveLength(10)
-  const [{ runId, jobId } = only([])] = runs
+  const [{ jobId } = only([])] = runs
+  const runId = jobId
   const amount = { chunksMax: 100, bytesMax: 1_000 }
   const logRef = logRefOf({ runId, fileId: v7() })
   const plans = [
@@ -103,7 +104,7 @@ test('finding old logs, and one log among many, reads few rows', async () => {
     ...(await writePlans(store, archiveLog(await seize(store), { runId, lastN: 3, logRef }))),
     ...(await writePlans(
       store,
-      command('forget', () => forgetLogs([runId], 100)),
+      command('forget', () => forgetLogs(JSON.stringify([jobId]), 100)),
     )),
   ]
   for (const plan of plans) expect(rowsTouched(plan), JSON.stringify(plan, null, 1)).toBeLessThanOrEqual(40)

@@ -92,7 +92,7 @@ eachEngine(({ engine, store }) => {
     const settled = await Promise.allSettled(items.map((item) => batcher.add(item)))
     const kinds = settled.map((s) => (s.status === 'fulfilled' ? s.value.kind : s.reason.name))
     expect(kinds).toEqual(items.map((item) => (item === poison ? 'BadValue' : 'recorded')))
-    expect(await scene.run(poison.runId)).toMatchObject({ state: 'RUNNING' })
+    expect(await scene.run(poison.jobId)).toMatchObject({ state: 'RUNNING' })
   })
 })
 

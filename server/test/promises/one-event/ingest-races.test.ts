@@ -14,9 +14,9 @@ const foreign = (jobId: string, seq: number, data: unknown = { seq }): ForeignEv
   return { jobId, stage: 'progress', seq, data: JSON.stringify(data) }
 }
 
-const published = (scene: Scene, { runId, leaseId }: Leased, seq: number) =>
+const published = (scene: Scene, { jobId, leaseId }: Leased, seq: number) =>
   publishBatch(
-    [{ runId, leaseId, workerId: scene.workerId, events: [{ stage: 'progress', seq, data: '{"by":"worker"}' }] }],
+    [{ jobId, leaseId, workerId: scene.workerId, events: [{ stage: 'progress', seq, data: '{"by":"worker"}' }] }],
     true,
   )
 

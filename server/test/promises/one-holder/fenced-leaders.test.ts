@@ -33,7 +33,7 @@ eachEngine(({ store }) => {
     const confirmed = await scene.running()
     await scene.age(61_000)
     const { waiting } = await store().write(review(old))
-    expect(waiting).toMatchObject([{ runId: confirmed.runId }])
+    expect(waiting).toMatchObject([{ jobId: confirmed.jobId }])
     // The runs give each write something to do: orphan, give up, confirm, halt and end.
     await scene.submitted()
     await scene.leased()
@@ -46,7 +46,7 @@ eachEngine(({ store }) => {
 
     const everything = () =>
       Promise.all(
-        ['runs', 'events', 'dead_letters', 'leadership'].map((table) =>
+        ['ready', 'held', 'ended', 'events', 'dead_letters', 'leadership'].map((table) =>
           sql(store(), `SELECT * FROM ichido.${table} ORDER BY 1, 2`),
         ),
       )
@@ -90,29 +90,29 @@ describe('forced interleavings on PostgreSQL', () => {
 
   /** A leader's write to this run, as a statement that waits for the row lock instead of skipping the row. */
   const fenced = statement('test_fenced', {
-    params: { ...TERM, id: 'text' },
-    row: { id: 'text' },
+    params: { ...TERM, job_id: 'text' },
+    row: { job_id: 'text' },
     sql: `${LED}, c AS MATERIALIZED (
-      SELECT r.id FROM l CROSS JOIN ichido.runs r WHERE r.id = $id FOR UPDATE OF r)
-    UPDATE ichido.runs r SET priority = 77 FROM c WHERE r.id = c.id RETURNING r.id`,
+      SELECT r.job_id FROM l CROSS JOIN ichido.held r WHERE r.job_id = $job_id FOR UPDATE OF r)
+    UPDATE ichido.held r SET priority = 77 FROM c WHERE r.job_id = c.job_id RETURNING r.job_id`,
   })
   const obvious = statement('test_obvious', {
-    params: { ...TERM, id: 'text' },
-    row: { id: 'text' },
-    sql: `UPDATE ichido.runs SET priority = 77 WHERE id = $id
-    AND EXISTS (SELECT 1 FROM ichido.leadership WHERE epoch = $epoch AND holder = $holder) RETURNING id`,
+    params: { ...TERM, job_id: 'text' },
+    row: { job_id: 'text' },
+    sql: `UPDATE ichido.held SET priority = 77 WHERE job_id = $job_id
+    AND EXISTS (SELECT 1 FROM ichido.leadership WHERE epoch = $epoch AND holder = $holder) RETURNING job_id`,
   })
 
   /** The write waits for a row lock while another node tries to lead. Returns which of the two committed first. */
   async function interleave(statement: typeof fenced): Promise<{ wrote: boolean; ledBefore: boolean }> {
     const scene = new Scene(nodes.a())
-    const { runId } = await scene.running()
+    const { jobId } = await scene.running()
     const term = await seize(nodes.a())
     await expired()
     await client.query('BEGIN')
-    await client.query('SELECT 1 FROM ichido.runs WHERE id = $1 FOR UPDATE', [runId])
+    await client.query('SELECT 1 FROM ichido.held WHERE job_id = $1 FOR UPDATE', [jobId])
     const order: string[] = []
-    const writing = nodes.a().write(command('test', () => query(statement, { ...term, id: runId })))
+    const writing = nodes.a().write(command('test', () => query(statement, { ...term, job_id: jobId })))
     const wrote = writing.then((rows) => rows.length > 0 && order.push('write') > 0)
     await someoneWaits()
     const taking = takeover().then(({ held }) => held && order.push('takeover') > 0)
@@ -163,13 +163,13 @@ describe('forced interleavings on PostgreSQL', () => {
 
   test('a leader that is stopped during a write is disconnected and replaced within 10 s', async () => {
     const scene = new Scene(nodes.a())
-    const { runId } = await scene.running()
+    const { jobId, runId } = await scene.running()
     const term = await seize(nodes.a())
     const paused = new pg.Client(nodes.url())
     const broken = new Promise<unknown>((resolve) => paused.on('error', resolve))
     await paused.connect()
     await paused.query('BEGIN')
-    expect((await paused.query(fenced.postgres, [term.epoch, term.holder, runId])).rowCount).toBe(1)
+    expect((await paused.query(fenced.postgres, [term.epoch, term.holder, jobId])).rowCount).toBe(1)
     await expired()
     const beganMs = performance.now()
     let standing = await takeover()

@@ -105,8 +105,11 @@ describe('the leader', () => {
     await expectReapedOnce(scene, leases)
   })
 
-  /** Inserts an event of this run without committing. A leader that writes the same event waits in its transaction. */
-  async function obstruct({ runId, jobId }: Leased): Promise<void> {
+  /**
+   * Inserts an event of this run without committing. A leader that writes the same event waits in its transaction, for the process
+   * that this returns.
+   */
+  async function obstruct({ runId, jobId }: Leased): Promise<number> {
     const [run] = await sql(store, 'SELECT last_event_n FROM ichido.runs WHERE id = $1', runId)
     const n = integer(run, 'last_event_n') + 1
     await client.query('BEGIN')
@@ -115,6 +118,8 @@ describe('the leader', () => {
         VALUES ($1, $2, 'run', $2, 'work', '{}', 0)`,
       [jobId, n],
     )
+    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
+    return only(rows).pid
   }
 
   test('a leader that is paused during a write is replaced, and the write has no effect', async () => {
@@ -122,11 +127,11 @@ describe('the leader', () => {
     const next = await start()
     const paused = leader
     const leases = await abandoned(scene, 5, LONG_MS / 1000)
-    await obstruct(only(leases.slice(0, 1)))
+    const obstructing = await obstruct(only(leases.slice(0, 1)))
     // The leader has ended the run, and only the commit is missing.
     const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-      AND query LIKE 'INSERT INTO ichido.events%'`
-    await until('the leader to wait in its transaction', async () => (await sql(store, waits)).length)
+      AND query LIKE '%DELETE FROM ichido.held%' AND $1 = ANY (pg_blocking_pids(pid))`
+    await until('the leader to wait in its transaction', async () => (await sql(store, waits, obstructing)).length)
     paused.signal('SIGSTOP')
     await client.query('ROLLBACK')
     await follow(next, 12_000)

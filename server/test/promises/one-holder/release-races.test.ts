@@ -76,9 +76,9 @@ describe('a release races with another command', () => {
 
 test('the same log chunk from two nodes is stored once', async () => {
   const scene = newScene()
-  const { runId, leaseId } = await scene.running()
+  const { jobId, leaseId } = await scene.running()
   const chunks = [{ n: 0, stream: 'stdout' as const, text: 'once' }]
-  const store = storeLogs({ runId, leaseId, workerId: scene.workerId, chunks, bytesMax: 100 })
+  const store = storeLogs({ jobId, leaseId, workerId: scene.workerId, chunks, bytesMax: 100 })
   expect(await nodes.meet(store, store)).toMatchObject([
     { kind: 'stored', accepted: 1 },
     { kind: 'stored', accepted: 0 },

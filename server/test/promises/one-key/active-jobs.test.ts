@@ -34,8 +34,8 @@ describe('retention of keys races with the end of a run', () => {
   test('while a failure creates the next run, the key is never free', async () => {
     const { scene, lease, keys } = await overdue()
     const gate = await nodes.gate()
-    // The gate holds the command after the old run is no longer the latest one and before the next run exists.
-    const failing = nodes.a().write(gate.hold(finishBatch([scene.endItem(lease, failed())]), 'supersede_runs'))
+    // The gate holds the command after the run has ended and before the next run exists.
+    const failing = nodes.a().write(gate.hold(finishBatch([scene.endItem(lease, failed())]), 'finish_runs'))
     await gate.reached()
     expect(await nodes.b().write(removeKeys(1_000))).toBe(0)
     await gate.open()

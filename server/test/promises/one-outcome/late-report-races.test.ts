@@ -120,7 +120,7 @@ test('a report that arrives while the leader ends its run adopts the next run', 
   const { term } = await Reaper.of(nodes.a())
   const times = { nowMs: Date.now(), evenMs: Number.MAX_SAFE_INTEGER, reassignAfterMs: 10_000 }
   const { waiting } = await nodes.a().write(reviewRuns(term, { ...times, batchMax: 100, waitingMax: 100 }))
-  const seen = waiting.filter(({ runId }) => runId === lease.runId)
+  const seen = waiting.filter(({ jobId }) => jobId === lease.jobId)
   const expire = expireBatch(
     term,
     seen.map((run) => ({ ...run, nextRunId: v7(), random: 0 })),

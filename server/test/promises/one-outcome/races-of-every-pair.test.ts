@@ -78,12 +78,13 @@ interface Given {
 
 async function bringTo(standing: Standing): Promise<Given> {
   const scene = new Scene(nodes.a())
-  await sql(nodes.a(), ALONE, scene.workerId)
+  await sql(nodes.a(), ALONE)
+  await sql(nodes.a(), WORKER, scene.workerId)
   const item = scene.item({ policy: { max_attempts: standing === 'last' ? 1 : 3 } })
   await scene.submitAll([item])
-  const { jobId, runId } = item
-  const seen = { runId, version: 1, deadlineAtMs: 1, cancelRequestedAtMs: null, continuationMs: 0 }
-  if (standing === 'pending') return { scene, jobId, held: { runId, leaseId: `${runId}.next`, version: 2 }, seen }
+  const { jobId } = item
+  const seen = { jobId, version: 1, deadlineAtMs: 1, cancelRequestedAtMs: null, continuationMs: 0 }
+  if (standing === 'pending') return { scene, jobId, held: { jobId, leaseId: `${jobId}.next`, version: 2 }, seen }
 
   const started = standing !== 'assigned' && standing !== 'orphaned'
   const lapsed = standing === 'assigned' || standing === 'confirming' || standing === 'last'
@@ -95,10 +96,10 @@ async function bringTo(standing: Standing): Promise<Given> {
   return { scene, jobId, held, seen: only((await nodes.a().write(review())).waiting) }
 }
 
-/** Ends the runs of other scenes, so that the leader sees only this one, and inserts the worker. */
-const ALONE = `WITH others AS (
-    UPDATE ichido.runs SET state = 'CANCELED' WHERE state IN ('ASSIGNED', 'RUNNING', 'ORPHANED') AND latest)
-  INSERT INTO ichido.workers (worker_id, name, queues, created_at, last_seen_at)
+/** Ends the runs of other scenes, so that the leader sees only this one. */
+const ALONE = `UPDATE ichido.runs SET state = 'CANCELED' WHERE state IN ('ASSIGNED', 'RUNNING', 'ORPHANED') AND latest`
+
+const WORKER = `INSERT INTO ichido.workers (worker_id, name, queues, created_at, last_seen_at)
     VALUES ($1, 'w', 'null', now_ms(), now_ms())`
 
 function review() {
@@ -218,9 +219,9 @@ const STORED = `SELECT
   (SELECT json_agg(json_build_array(n, stage, data) ORDER BY n)
     FROM ichido.events WHERE job_id = CAST($1 AS uuid))::text AS events,
   (SELECT json_agg(json_build_array(d.error_code, d.retry_count, r.run_no)) FROM ichido.dead_letters d
-    JOIN ichido.runs r ON r.id = d.run_id WHERE d.job_id = CAST($1 AS uuid))::text AS dead_letters,
+    JOIN ichido.runs r ON r.job_id = d.job_id AND r.id = d.run_id WHERE d.job_id = CAST($1 AS uuid))::text AS dead_letters,
   (SELECT json_agg(json_build_array(s.result, r.run_no)) FROM ichido.results s
-    JOIN ichido.runs r ON r.id = s.run_id WHERE s.job_id = CAST($1 AS uuid))::text AS results,
+    JOIN ichido.runs r ON r.job_id = s.job_id AND r.id = s.run_id WHERE s.job_id = CAST($1 AS uuid))::text AS results,
   (SELECT json_agg(action ORDER BY action) FROM ichido.audit WHERE subject IN (CAST($1 AS uuid)::text, $2))::text AS audit,
   (SELECT revoked_at IS NOT NULL FROM ichido.workers WHERE worker_id = $2) AS revoked`
 

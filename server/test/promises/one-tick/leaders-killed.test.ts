@@ -50,9 +50,13 @@ const leaderOf = (nodes: readonly NodeProcess[]) =>
 async function endJobs(store: PostgresStore, { id }: Definition, seen: Map<number, number>): Promise<void> {
   const ended = await sql(
     store,
-    `WITH e AS (UPDATE ichido.runs SET state = 'SUCCEEDED', finished_at = now_ms()
-        WHERE definition_id = $1 AND state = 'PENDING' RETURNING job_id)
-      SELECT j.scheduled_for FROM e JOIN ichido.jobs j ON j.id = e.job_id`,
+    `WITH d AS (DELETE FROM ichido.ready r USING ichido.jobs j
+        WHERE r.definition_id = $1 AND r.worker_id IS NULL AND j.id = r.job_id RETURNING r.*, j.scheduled_for),
+      e AS (INSERT INTO ichido.ended (job_id, run_no, run_id, user_id, latest, state, attempt, retry_count, version, run_at, fair_tag,
+          created_at, finished_at, n)
+        SELECT job_id, run_no, run_id, user_id, true, 'SUCCEEDED', attempt, retry_count, version, run_at, fair_tag, created_at,
+          now_ms(), n FROM d)
+      SELECT scheduled_for FROM d`,
     id,
   )
   for (const { scheduled_for } of ended) seen.set(Number(scheduled_for), (seen.get(Number(scheduled_for)) ?? 0) + 1)

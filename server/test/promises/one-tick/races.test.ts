@@ -60,6 +60,9 @@ function planned(definition: Definition): Planned {
   return { definition, dueAtMs, plan: planTicks(schedule, lateness) }
 }
 
+/** Gives a user a limit of one job. */
+const LIMITED_USER = `INSERT INTO ichido.quotas (user_id, custom, max_concurrent, period, updated_at)
+  VALUES ($1, true, 1, 'month', 0)`
 const limitTo = (userId: string, maxConcurrent: number | null) =>
   a().write(setQuota(userId, { maxConcurrent, costLimitMicros: null, period: 'month' }))
 
@@ -164,7 +167,7 @@ describe('ticks race with another command', () => {
   test('a free slot goes to one waiting tick or to one submission', async () => {
     const { definition, term, make } = await due()
     const { userId } = definition
-    await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
+    await sql(a(), LIMITED_USER, userId)
     expect((await a().write(make)).map(({ outcome }) => outcome)).toEqual(['job', 'waiting_quota', 'waiting_quota'])
     const waiting = await a().read(findWaitingTicks(FIRST_ID, 10))
     const attempt = () => tryWaitingTicks(term, waiting, maker)
@@ -195,7 +198,7 @@ describe('ticks race with another command', () => {
   test("ticks that wait for a user's lock do not block the renewal of the term", async () => {
     const { definition, term, make } = await due()
     const { userId } = definition
-    await sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
+    await sql(a(), LIMITED_USER, userId)
     const held = await gate()
     const item = new Scene(a()).item({ userId })
     const submitting = a().write(held.hold(submitJobs([item], () => '')))

@@ -67,7 +67,10 @@ async function happened(rule: Partial<TriggerRule> = {}) {
 
 const outcomes = async (definition: Pick<Definition, 'id'>) =>
   (await triggerLedger(a(), definition)).map(({ outcome }) => outcome)
-const limit = (userId: string) => sql(a(), `INSERT INTO ichido.quotas VALUES ($1, true, 1, NULL, 'month', 0)`, userId)
+/** Gives a user a limit of one job. */
+const LIMITED_USER = `INSERT INTO ichido.quotas (user_id, custom, max_concurrent, period, updated_at)
+  VALUES ($1, true, 1, 'month', 0)`
+const limit = (userId: string) => sql(a(), LIMITED_USER, userId)
 
 describe('recording of triggers', () => {
   test('a key from two nodes is stored once, and both get the same trigger', async () => {

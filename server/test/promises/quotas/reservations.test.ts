@@ -217,8 +217,7 @@ async function storm(services: readonly Services[], userId: string, round: numbe
 async function sample(userId: string) {
   const client = new pg.Client(database.url)
   await client.connect()
-  const text = `SELECT (SELECT count(*) FROM ichido.runs WHERE user_id = $1
-      AND state IN ('PENDING', 'ASSIGNED', 'ORPHANED', 'RUNNING'))
+  const text = `SELECT (SELECT count(*) FROM ichido.ready WHERE user_id = $1) + (SELECT count(*) FROM ichido.held WHERE user_id = $1)
     + (SELECT count(*) FROM ichido.job_reservations WHERE user_id = $1 AND consumed_at IS NULL AND released_at IS NULL
       AND expires_at > (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS in_use`
   let [running, highest, samples] = [true, 0, 0]

@@ -64,7 +64,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
   test('are cancelled when no artifact arrives', async () => {
     const { job_id } = said(await submit('late', { artifacts: [{ name: 'a' }], upload_ttl_seconds: 5 }))
     const { store } = http.services.deps
-    await sql(store, 'UPDATE ichido.held_runs SET expires_at = expires_at - 5001 WHERE job_id = $1', job_id)
+    await sql(store, 'UPDATE ichido.upload_waits SET expires_at = expires_at - 5001 WHERE job_id = $1', job_id)
     await createExpireUploads(http.services.deps)()
     expect(await statusOf(job_id)).toBe('cancelled')
     expect(await http.call('POST', `/api/cloud/jobs/${job_id}/cancel`)).toMatchObject({ status: 200 })

@@ -123,7 +123,8 @@ export const jobs: readonly Ddl[] = [
   // With poll_id in the index, one lookup tells whether a poll was answered before; without it, the lookup would read all runs
   // that the worker holds.
   'CREATE INDEX held_poll ON ichido.held (worker_id, poll_id)',
-  'CREATE INDEX held_user ON ichido.held (user_id, job_id)',
+  // Without job_id: while the table is small, PostgreSQL would take this index for the jobs of a finish, and read all of it for each.
+  'CREATE INDEX held_user ON ichido.held (user_id)',
   'CREATE INDEX held_definition ON ichido.held (definition_id) WHERE definition_id IS NOT NULL',
 
   // Each ended run has one row, which is written once: only `latest` changes, when the job is retried.
@@ -138,6 +139,7 @@ export const jobs: readonly Ddl[] = [
       retry_count integer NOT NULL,
       version integer NOT NULL,
       run_at bigint NOT NULL,
+      fair_tag bigint,
       created_at bigint NOT NULL,
       worker_id text,
       token text,

@@ -46,6 +46,7 @@ export const outputs: readonly Ddl[] = [
   `CREATE TABLE ichido.run_logs (
     job_id uuid NOT NULL,
     run_id uuid NOT NULL,
+    run_no integer NOT NULL,
     n integer NOT NULL,
     head boolean NOT NULL,
     stream text NOT NULL,
@@ -55,7 +56,9 @@ export const outputs: readonly Ddl[] = [
     created_at bigint NOT NULL,
     PRIMARY KEY (run_id, n)
   )`,
-  'CREATE INDEX run_logs_head ON ichido.run_logs (created_at, job_id, run_id) WHERE head',
+  // The log of a job is read in this order, from run to run.
+  'CREATE INDEX run_logs_job ON ichido.run_logs (job_id, run_no, n)',
+  'CREATE INDEX run_logs_head ON ichido.run_logs (created_at, run_id) WHERE head',
 
   // An artifact has no hash and no size until its upload is complete.
   `CREATE TABLE ichido.artifacts (

@@ -1,11 +1,11 @@
 import { SEQ_PER_ATTEMPT } from '../../core/events/event.ts'
 import { DEFAULT_CONTINUATION_SECONDS, parsePolicy } from '../../core/run/job.ts'
-import { DURABLY_NOW, MOVES_WRITTEN } from '../runs/runs.sql.ts'
+import { DURABLY_NOW, EPOCH, HELD, HELD_STATE, MOVES_WRITTEN, of } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 
-export const READY = "state IN ('PENDING', 'ORPHANED') AND fair_tag IS NOT NULL"
-const HELD = "state IN ('ASSIGNED', 'RUNNING')"
-const ORDER = 'priority DESC, fair_tag, id'
+/** A run that is due has a tag. A delayed run gets its tag when it is promoted. */
+export const DUE = 'fair_tag IS NOT NULL'
+const ORDER = 'priority DESC, fair_tag, job_id'
 
 /**
  * Names the advisory lock of a queue. A lease shares the lock, and a command that pauses or limits the queue takes it alone. A
@@ -14,23 +14,24 @@ const ORDER = 'priority DESC, fair_tag, id'
 export const queueLock = (queue: string) => `hashtextextended('ichido.queues ' || ${queue}, 0)`
 
 /** The last event of earlier attempts, in any stage if the job declares stages. `stage || ''` leads to the index by number. */
-const RUN = (perAttempt: string, staged: string) => `r.id AS run_id, r.job_id, r.attempt, r.retry_count, r.version,
-  r.lease_id, r.lease_expires_at, r.leader_epoch, r.queue, r.kind, r.user_id, r.priority, r.fair_tag,
-  r.assigned_worker_id AS worker_id, r.poll_id, r.lease_ttl_ms, r.continuation_ms, j.payload, j.policy, j.traceparent,
-  CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
+const lastProgress = (
+  perAttempt: string,
+  staged: string,
+) => `CASE WHEN r.attempt > 1 THEN (SELECT e.data FROM ichido.events e
     WHERE e.job_id = r.job_id AND e.seq < (r.attempt - 1) * ${perAttempt}
       AND CASE WHEN ${staged} THEN e.stage || '' <> 'run' ELSE e.stage || '' = 'progress' END
     ORDER BY e.n DESC LIMIT 1) END AS last_progress`
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
 // The inputs of the job, not the outputs of an earlier run.
 const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
-const LEASED_POSTGRES = `${RUN(`bigint '${SEQ_PER_ATTEMPT}'`, `nullif(j.policy, '{}')::json -> 'stages' IS NOT NULL`)},
+const OF_HELD = `job_id, run_id, attempt, retry_count, version, token, lease_expires_at, leader_epoch, queue, kind, user_id, priority,
+  fair_tag, worker_id, poll_id, lease_ttl_ms, continuation_ms`
+const LEASED_POSTGRES = `${of('r', OF_HELD)}, j.payload, j.policy, j.traceparent,
+  ${lastProgress(`bigint '${SEQ_PER_ATTEMPT}'`, `nullif(j.policy, '{}')::json -> 'stages' IS NOT NULL`)},
   CASE WHEN EXISTS (SELECT 1 FROM ichido.artifacts)
     THEN (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) END AS artifacts`
-/** The columns of these and of RUN. */
-const LEASED = `run_id, job_id, attempt, retry_count, version, lease_id, lease_expires_at, leader_epoch, queue, kind, user_id,
-  priority, fair_tag, worker_id, poll_id, lease_ttl_ms, continuation_ms, payload, policy, traceparent, last_progress, artifacts`
-const LEASED_SQLITE = `${RUN(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
+const LEASED_SQLITE = `${of('r', OF_HELD)}, j.payload, j.policy, j.traceparent,
+  ${lastProgress(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
 const LEASED_ROW = {
@@ -39,7 +40,7 @@ const LEASED_ROW = {
   attempt: 'integer',
   retry_count: 'integer',
   version: 'integer',
-  lease_id: 'text',
+  token: 'text',
   lease_expires_at: 'integer',
   leader_epoch: 'integer?',
   queue: 'text',
@@ -49,8 +50,8 @@ const LEASED_ROW = {
   fair_tag: 'integer',
   worker_id: 'text',
   poll_id: 'text',
-  lease_ttl_ms: 'integer?',
-  continuation_ms: 'integer?',
+  lease_ttl_ms: 'integer',
+  continuation_ms: 'integer',
   payload: 'text',
   policy: { json: parsePolicy },
   traceparent: 'text?',
@@ -99,11 +100,10 @@ export const leasedByPoll = statement('leased_by_poll', {
   params: { worker_id: 'text', poll_id: 'text' },
   row: LEASED_ROW,
   postgres: `SELECT ${LEASED_POSTGRES} FROM unnest($worker_id::text[], $poll_id::text[]) AS t(worker_id, poll_id)
-    JOIN ichido.runs r ON r.assigned_worker_id = t.worker_id AND r.poll_id = t.poll_id AND r.${HELD}
-      AND r.lease_id IS NOT NULL
+    JOIN ichido.held r ON r.worker_id = t.worker_id AND r.poll_id = t.poll_id AND r.token IS NOT NULL
     JOIN ichido.jobs j ON j.id = r.job_id`,
-  sqlite: `SELECT ${LEASED_SQLITE} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-    WHERE r.assigned_worker_id = $worker_id AND r.poll_id = $poll_id AND r.${HELD} AND r.lease_id IS NOT NULL`,
+  sqlite: `SELECT ${LEASED_SQLITE} FROM ichido.held r JOIN ichido.jobs j ON j.id = r.job_id
+    WHERE r.worker_id = $worker_id AND r.poll_id = $poll_id AND r.token IS NOT NULL`,
 })
 
 /**
@@ -113,7 +113,7 @@ export const leasedByPoll = statement('leased_by_poll', {
 export const countHeld = statement('count_held', {
   params: { queue: 'text' },
   row: { held: 'integer' },
-  sql: `SELECT count(*) AS held FROM ichido.runs WHERE queue = $queue AND ${HELD}`,
+  sql: 'SELECT count(*) AS held FROM ichido.held WHERE queue = $queue',
 })
 
 /** The kinds after this kind that have ready runs. It hops from kind to kind in the index. */
@@ -121,15 +121,15 @@ export const readyKinds = statement('ready_kinds', {
   params: { queue: 'text', after: 'text', max: 'integer' },
   row: { kind: 'text' },
   sql: `WITH RECURSIVE k AS (
-      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $queue AND kind > $after AND ${READY}) AS kind
+      SELECT (SELECT min(kind) FROM ichido.ready WHERE queue = $queue AND kind > $after AND ${DUE}) AS kind
       UNION ALL
-      SELECT (SELECT min(kind) FROM ichido.runs WHERE queue = $queue AND kind > k.kind AND ${READY}) FROM k WHERE k.kind IS NOT NULL)
+      SELECT (SELECT min(kind) FROM ichido.ready WHERE queue = $queue AND kind > k.kind AND ${DUE}) FROM k WHERE k.kind IS NOT NULL)
     SELECT kind FROM k WHERE kind IS NOT NULL LIMIT $max`,
 })
 
-/** The time of the job in ms, or of its queue, or the given default. */
-export const timeOf = (column: string, ofJob: string, queue: string, otherwise: string) =>
-  `coalesce(${ofJob} * 1000, (SELECT q.${column} * 1000 FROM ichido.queues q WHERE q.name = ${queue}), ${otherwise})`
+/** The job's own time in ms, or that of its queue, or the given default. */
+export const timeOf = (column: 'lease_ttl' | 'continuation', ofJob: string, queue: string, otherwise: string) =>
+  `coalesce(${ofJob}, (SELECT q.${column}_seconds * 1000 FROM ichido.queues q WHERE q.name = ${queue}), ${otherwise})`
 
 /**
  * The queue may have been paused or limited while a statement waited for it, and that statement has not seen it. `limited`: the
@@ -141,16 +141,34 @@ const STILL_OPEN = (
 ) => `NOT EXISTS (SELECT 1 FROM ichido.queues q WHERE q.name = ${queue}
           AND (q.paused_at IS NOT NULL OR (q.max_concurrent IS NOT NULL AND NOT ${limited})))`
 
-const NEW_LEASE = (of: {
-  start: string
-  epoch: string
-  now: string
-}) => `version = r.version + 1, attempt = r.attempt + 1,
-      assigned_at = ${of.now}, state = CASE WHEN ${of.start} IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END,
-      start_id = ${of.start}, started_at = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.now} END,
-      leader_epoch = CASE WHEN ${of.start} IS NULL THEN NULL ELSE ${of.epoch} END, last_event_n = r.last_event_n + 1`
 export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
-export const EPOCH = '(SELECT epoch FROM ichido.leadership WHERE id = 1)'
+
+/** The columns of `held` for a run `r` of `ready`. `lease` has the poll `w`, or its parameters. */
+const leasedRow = (lease: (column: string) => string, queue: string, now: string, epoch: string) => {
+  const start = lease('start_id')
+  const ifStarted = (value: string, none: string) => `CASE WHEN ${start} IS NULL THEN ${none} ELSE ${value} END`
+  const ttl = timeOf('lease_ttl', 'r.lease_ttl_ms', queue, lease('lease_ttl_ms'))
+  const continuation = timeOf('continuation', 'r.continuation_ms', queue, String(DEFAULT_CONTINUATION_MS))
+  const columns: Record<string, string> = {
+    attempt: 'r.attempt + 1',
+    version: 'r.version + 1',
+    n: 'r.n + 1',
+    worker_id: lease('worker_id'),
+    poll_id: lease('poll_id'),
+    token: lease('token'),
+    assigned_at: now,
+    lease_expires_at: `${now} + ${ttl}`,
+    lease_ttl_ms: ttl,
+    continuation_ms: continuation,
+    start_id: start,
+    started_at: ifStarted(now, 'NULL'),
+    leader_epoch: ifStarted(epoch, 'NULL'),
+    deadline_at: 'CAST(NULL AS bigint)',
+    cancel_requested_at: 'CAST(NULL AS bigint)',
+    error: 'CAST(NULL AS text)',
+  }
+  return HELD.replaceAll(/\w+/g, (column) => `${columns[column] ?? `r.${column}`} AS ${column}`)
+}
 
 /** The most bytes of payloads in one answer: answers are made in memory, and a payload may have 1 MiB. */
 export const PAYLOADS_BYTES_MAX = 16 * 1024 * 1024
@@ -175,38 +193,31 @@ const kindOf = (kinds: string) => `json_array_elements_text(${kinds}::json) AS k
 /** Whether a run of these kinds (a JSON array) is ready. `from` is a condition on its place. */
 export const anyReady = (queue: string, kinds: string, from: string) => `EXISTS (
         SELECT 1 FROM ${kindOf(kinds)} CROSS JOIN LATERAL (
-          SELECT 1 FROM ichido.runs WHERE queue = ${queue} AND kind = k.kind AND ${READY} ${from} LIMIT 1) r)`
-
-/** A time of the job's own policy, on PostgreSQL. Most policies are empty. */
-export const ofPolicy = (policy: string, column: string) => `(nullif(${policy}, '{}')::json ->> '${column}')::bigint`
+          SELECT 1 FROM ichido.ready WHERE queue = ${queue} AND kind = k.kind AND ${DUE} ${from} LIMIT 1) r)`
 
 /**
- * `gate` has the locks before the scan, the condition that they give, and the number of bytes that payloads may still have.
+ * `gate` has the locks before the scan, the condition that they give, and the number of bytes that payloads may still have. The
+ * payloads are read last, of the runs that were taken.
  */
 function leasePostgres(from: string, gate: { with: string; open: string; left: string }, answer: string): string {
-  const time = (column: string, otherwise: string) => timeOf(column, ofPolicy('j.policy', column), QUEUE, otherwise)
-  const ttl = time('lease_ttl_seconds', 'w.ttl_ms')
   return `WITH w AS MATERIALIZED (
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
       FROM unnest($max::integer[], $worker_id::text[], $poll_id::text[], $token::text[], $lease_ttl_ms::bigint[], $start_id::text[])
-        WITH ORDINALITY AS t(max, worker_id, poll_id, token, ttl_ms, start_id, n)),
-    ${gate.with}j AS MATERIALIZED (
-      SELECT r.place, j.payload, j.policy, j.traceparent, row_number() OVER o AS n,
-        sum(octet_length(j.payload)) OVER o AS bytes
+        WITH ORDINALITY AS t(max, worker_id, poll_id, token, lease_ttl_ms, start_id, n)),
+    ${gate.with}c AS MATERIALIZED (
+      SELECT r.place, row_number() OVER o AS n, sum(r.bytes) OVER o AS bytes
       FROM ${kindOf(KINDS)} CROSS JOIN LATERAL (
-        SELECT id, job_id, priority, fair_tag, ctid AS place FROM ichido.runs
-        WHERE queue = ${QUEUE} AND kind = k.kind AND ${READY} ${from}
+        SELECT job_id, priority, fair_tag, bytes, ctid AS place FROM ichido.ready
+        WHERE queue = ${QUEUE} AND kind = k.kind AND ${DUE} ${from}
         ORDER BY ${ORDER} LIMIT (SELECT max(upto) FROM w) FOR UPDATE SKIP LOCKED) r
-        JOIN ichido.jobs j ON j.id = r.job_id
-      WHERE ${gate.open} WINDOW o AS (ORDER BY r.priority DESC, r.fair_tag, r.id ROWS UNBOUNDED PRECEDING)),
-    m AS (UPDATE ichido.runs r SET ${NEW_LEASE({ start: 'w.start_id', epoch: EPOCH, now: DURABLY_NOW })},
-        assigned_worker_id = w.worker_id, poll_id = w.poll_id, lease_id = r.id::text || '.' || w.token,
-        lease_ttl_ms = ${ttl}, lease_expires_at = (SELECT now_ms()) + ${ttl},
-        continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
-      FROM j JOIN w ON j.n > w.upto - w.max AND j.n <= w.upto
-      WHERE r.ctid = j.place AND (j.n = 1 OR j.bytes <= ${gate.left})
-      RETURNING ${LEASED_POSTGRES}, ${WAITED}, r.state, r.last_event_n),
-    e AS (${MOVES_WRITTEN})
+      WHERE ${gate.open} WINDOW o AS (ORDER BY r.priority DESC, r.fair_tag, r.job_id ROWS UNBOUNDED PRECEDING)),
+    m AS (DELETE FROM ichido.ready r USING c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto
+      WHERE r.ctid = c.place AND (c.n = 1 OR c.bytes <= ${gate.left})
+      RETURNING ${leasedRow((column) => `w.${column}`, QUEUE, DURABLY_NOW, EPOCH)},
+        CASE WHEN w.start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END AS state),
+    h AS (INSERT INTO ichido.held (${HELD}) SELECT ${HELD} FROM m),
+    e AS (${MOVES_WRITTEN}),
+    a AS (SELECT ${LEASED_POSTGRES}, ${WAITED} FROM m r JOIN ichido.jobs j ON j.id = r.job_id)
     ${answer}`
 }
 
@@ -214,8 +225,8 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
 export const RESUMED = 'AND priority = ($from_priority::integer[])[1] AND fair_tag >= ($from_fair_tag::bigint[])[1]'
 
 const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($limited::boolean[])[1]'), left: '($bytes_left::bigint[])[1]' }
-const POSTGRES_FULL = leasePostgres('', ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
-const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, `SELECT ${LEASED}, waited_ms FROM m`)
+const POSTGRES_FULL = leasePostgres('', ENTERED, 'SELECT * FROM a')
+const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, 'SELECT * FROM a')
 
 /**
  * Takes the locks of `enterLease`, in the same order. A function whose snapshot is newer than the locks then tells whether all is
@@ -237,14 +248,14 @@ function enteringPostgres(from: string): string {
   return leasePostgres(
     from,
     { with: gate, open: '(SELECT plain FROM g)', left: String(PAYLOADS_BYTES_MAX) },
-    `SELECT g.plain, ${LEASED}, waited_ms FROM g LEFT JOIN m ON true`,
+    'SELECT g.plain, a.* FROM g LEFT JOIN a ON true',
   )
 }
 
 /** `poll` is the name of the poll. */
 const PLAIN_PARAMS = { ...LEASE_PARAMS, poll: 'text' } as const
 /** The first columns of each row. A row with a run also has the columns of `NEW_LEASE_ROW`. */
-const PLAIN_ROW = { plain: 'flag', run_id: 'text?' } as const
+const PLAIN_ROW = { plain: 'flag', job_id: 'text?' } as const
 
 /**
  * A whole lease in one statement. It answers `plain`, and the leases if there are any. It is not plain and changes nothing if the
@@ -269,32 +280,22 @@ export const leasePlainFrom = statement('lease_plain_from', {
 function leaseSqlite(kinds: number): string[] {
   const heads = Array.from(
     { length: kinds },
-    (_, i) => `SELECT * FROM (SELECT id, job_id, priority, fair_tag FROM ichido.runs
-        WHERE queue = $queue AND kind = json_extract($kinds, '$[${i}]') AND ${READY} ORDER BY ${ORDER} LIMIT $max)`,
+    (_, i) => `SELECT * FROM (SELECT job_id, priority, fair_tag, bytes FROM ichido.ready
+        WHERE queue = $queue AND kind = json_extract($kinds, '$[${i}]') AND ${DUE} ORDER BY ${ORDER} LIMIT $max)`,
   )
-  const first = `SELECT id, row_number() OVER o AS n, sum(bytes) OVER o AS bytes FROM (
-        SELECT r.*, octet_length(j.payload) AS bytes FROM (
-          SELECT * FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $max) r JOIN ichido.jobs j ON j.id = r.job_id)
+  const first = `SELECT job_id, row_number() OVER o AS n, sum(bytes) OVER o AS bytes FROM (
+        SELECT * FROM (${heads.join(' UNION ALL ')}) ORDER BY ${ORDER} LIMIT $max)
       WINDOW o AS (ORDER BY ${ORDER} ROWS UNBOUNDED PRECEDING)`
-  const time = (column: string, otherwise: string) => {
-    const ofJob = `(SELECT json_extract(j.policy, '$.${column}') FROM ichido.jobs j WHERE j.id = r.job_id)`
-    return timeOf(column, ofJob, '$queue', otherwise)
-  }
-  const ttl = time('lease_ttl_seconds', '$lease_ttl_ms')
-  const ours = 'assigned_worker_id = $worker_id AND poll_id = $poll_id AND queue = $queue'
+  const taken =
+    'r.worker_id = $worker_id AND r.poll_id = $poll_id AND r.queue = $queue AND r.token = $token AND changes() > 0'
   return [
-    `UPDATE ichido.runs AS r SET ${NEW_LEASE({ start: '$start_id', epoch: EPOCH, now: 'now_ms()' })},
-      assigned_worker_id = $worker_id, poll_id = $poll_id, lease_id = id || '.' || $token,
-      lease_ttl_ms = ${ttl}, lease_expires_at = now_ms() + ${ttl},
-      continuation_ms = ${time('continuation_seconds', String(DEFAULT_CONTINUATION_MS))}
-    WHERE ${STILL_OPEN('$queue', '$limited')} AND id IN (SELECT id FROM (${first}) WHERE n = 1 OR bytes <= $bytes_left)`,
+    `INSERT INTO ichido.held (${HELD}) SELECT ${leasedRow((column) => `$${column}`, '$queue', 'now_ms()', EPOCH)} FROM ichido.ready r
+      WHERE ${STILL_OPEN('$queue', '$limited')} AND r.job_id IN (SELECT job_id FROM (${first}) WHERE n = 1 OR bytes <= $bytes_left)`,
+    `DELETE FROM ichido.ready WHERE job_id IN (SELECT r.job_id FROM ichido.held r WHERE ${taken})`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-      SELECT job_id, last_event_n, 'run', last_event_n, '', '{"state":"' || state || '","attempt":' || attempt || '}', now_ms()
-      FROM ichido.runs WHERE ${ours} AND ${HELD} AND lease_id = id || '.' || $token AND changes() > 0`,
-    `SELECT ${LEASED_SQLITE}, ${WAITED} FROM ichido.runs r JOIN ichido.jobs j ON j.id = r.job_id
-      WHERE r.assigned_worker_id = $worker_id AND r.poll_id = $poll_id AND r.queue = $queue AND r.${HELD}
-        AND r.lease_id = r.id || '.' || $token
-        AND changes() > 0`,
+      SELECT r.job_id, r.n, 'run', r.n, '', '{"state":"' || ${HELD_STATE('r')} || '","attempt":' || r.attempt || '}', now_ms()
+      FROM ichido.held r WHERE ${taken}`,
+    `SELECT ${LEASED_SQLITE}, ${WAITED} FROM ichido.held r JOIN ichido.jobs j ON j.id = r.job_id WHERE ${taken}`,
   ]
 }
 
@@ -318,8 +319,8 @@ const resumed = (kinds: number) =>
 
 /**
  * Takes the number of kinds. One statement serves all polls: the first runs of the queue go to the first poll, and so on. It
- * leases at least one run, and no more than there is room for. It guards that a run is PENDING or ORPHANED, due and of no other
- * worker. A lease_id is `run.token`: it leads to its run without an index on a column that changes with every lease.
+ * leases at least one run, and no more than there is room for. It guards that a run is in `ready` and due, and leaves runs that
+ * another transaction has locked.
  */
 export const leaseRuns = keptByKinds(full)
 

@@ -1,0 +1,205 @@
+import { HELD_STATE, READY_STATE } from '../../store/runs/rooms.sql.ts'
+import { type Row, type SqlValue, unnamed, type Work } from '../../store/statement.ts'
+
+/**
+ * Tests look at runs, and change them, as if they were in one table `ichido.runs`, whichever room they are in. Only `sql()` knows
+ * this table.
+ */
+
+const NO_TEXT = 'CAST(NULL AS text)'
+const NO_TIME = 'CAST(NULL AS bigint)'
+
+type Rooms = { ready: string | null; held: string | null; ended: string | null }
+
+/** The columns of the table, and their names or values in each room. */
+const COLUMNS: Record<string, Rooms> = {
+  id: same('run_id'),
+  run_id: same('run_id'),
+  worker_id: same('worker_id'),
+  ...Object.fromEntries(
+    [
+      'job_id',
+      'run_no',
+      'user_id',
+      'attempt',
+      'retry_count',
+      'version',
+      'run_at',
+      'fair_tag',
+      'created_at',
+      'token',
+    ].map((name) => [name, same(name)]),
+  ),
+  latest: { ready: 'true', held: 'true', ended: 'r.latest' },
+  queue: { ready: 'r.queue', held: 'r.queue', ended: 'j.queue' },
+  kind: { ready: 'r.kind', held: 'r.kind', ended: 'j.kind' },
+  priority: { ready: 'r.priority', held: 'r.priority', ended: 'j.priority' },
+  definition_id: { ready: 'r.definition_id', held: 'r.definition_id', ended: 'j.definition_id' },
+  state: { ready: READY_STATE('r'), held: HELD_STATE('r'), ended: 'r.state' },
+  assigned_worker_id: same('worker_id'),
+  assigned_at: same('assigned_at'),
+  poll_id: { ready: NO_TEXT, held: 'r.poll_id', ended: NO_TEXT },
+  lease_id: {
+    ready: "CAST(r.job_id AS text) || '.' || r.token",
+    held: "CAST(r.job_id AS text) || '.' || r.token",
+    ended: "CAST(r.job_id AS text) || '.' || r.token",
+  },
+  lease_expires_at: { ready: NO_TIME, held: 'r.lease_expires_at', ended: 'r.lease_expires_at' },
+  lease_ttl_ms: { ready: 'r.lease_ttl_ms', held: 'r.lease_ttl_ms', ended: NO_TIME },
+  continuation_ms: { ready: 'r.continuation_ms', held: 'r.continuation_ms', ended: NO_TIME },
+  leader_epoch: { ready: NO_TIME, held: 'r.leader_epoch', ended: 'r.leader_epoch' },
+  start_id: { ready: NO_TEXT, held: 'r.start_id', ended: 'r.start_id' },
+  started_at: { ready: NO_TIME, held: 'r.started_at', ended: 'r.started_at' },
+  finished_at: { ready: NO_TIME, held: NO_TIME, ended: 'r.finished_at' },
+  continuation_state: {
+    ready: "'NONE'",
+    held: "CASE WHEN r.deadline_at IS NULL THEN 'NONE' ELSE 'CONFIRMING' END",
+    ended: "'NONE'",
+  },
+  continuation_check_deadline_at: { ready: NO_TIME, held: 'r.deadline_at', ended: NO_TIME },
+  cancel_requested_at: { ready: NO_TIME, held: 'r.cancel_requested_at', ended: 'r.cancel_requested_at' },
+  last_event_n: same('n'),
+  outcome_hash: { ready: NO_TEXT, held: NO_TEXT, ended: 'r.outcome_hash' },
+  error: { ready: NO_TEXT, held: 'r.error', ended: 'r.error' },
+}
+
+function same(column: string): Rooms {
+  return { ready: `r.${column}`, held: `r.${column}`, ended: `r.${column}` }
+}
+
+const ROOMS = ['ready', 'held', 'ended'] as const
+type Room = (typeof ROOMS)[number]
+
+const inRoom = (room: Room) => {
+  const columns = Object.entries(COLUMNS).map(([name, rooms]) => `${rooms[room]} AS ${name}`)
+  return `SELECT ${columns.join()} FROM ichido.${room} r LEFT JOIN ichido.jobs j ON j.id = r.job_id`
+}
+
+const RUNS = ROOMS.map(inRoom).join(' UNION ALL ')
+
+/** The text with every `ichido.runs` that is read replaced. */
+export function readingRuns(text: string): string {
+  const alias =
+    /\bichido\.runs\b(?:\s+(?!WHERE\b|JOIN\b|LEFT\b|CROSS\b|ORDER\b|GROUP\b|LIMIT\b|ON\b|FOR\b|SET\b)([a-z]\w*))?/g
+  return text.replaceAll(alias, (_, name: string | undefined) => `(${RUNS}) AS ${name ?? 'runs'}`)
+}
+
+const DELETE = /^\s*DELETE FROM ichido\.runs(?: WHERE (.*?))?\s*$/s
+
+/** Carries out `DELETE FROM ichido.runs WHERE …`. */
+function* deleteRuns(where: string, params: readonly SqlValue[]): Work<Row[]> {
+  const text = readingRuns(`SELECT job_id, run_no FROM ichido.runs WHERE ${where}`)
+  const rows = yield { kind: 'query', statement: unnamed(text), params }
+  for (const { job_id = null, run_no = null } of rows) yield* removeRun(job_id, run_no)
+  return []
+}
+
+function* removeRun(jobId: SqlValue, runNo: SqlValue): Work<void> {
+  for (const room of ROOMS) {
+    const text = `DELETE FROM ichido.${room} WHERE job_id = $1 AND run_no = $2`
+    yield { kind: 'query', statement: unnamed(text), params: [jobId, runNo] }
+  }
+}
+
+const UPDATE = /^\s*UPDATE ichido\.runs(?: AS)?(?: r)? SET (.*?) WHERE (.*?)(?: RETURNING .*)?$/s
+
+export const changesRuns = (text: string) => /^\s*(UPDATE|DELETE FROM) ichido\.runs\b/.test(text)
+
+/** Carries out a DELETE, or `UPDATE ichido.runs SET … WHERE …`. A run that gets another state goes to the room of that state. */
+export function* changeRuns(text: string, params: readonly SqlValue[]): Work<Row[]> {
+  const deleted = DELETE.exec(text)
+  if (deleted !== null) return yield* deleteRuns(deleted[1] ?? 'true', params)
+  const whole = UPDATE.exec(/\bWHERE\b/.test(text) ? text : `${text} WHERE true`)
+  if (whole === null) throw new Error(`This is not a change of runs: ${text}`)
+  const [, set = '', where = ''] = whole
+  const changes = new Map(
+    splitTop(set).map((part) => part.split(/\s*=\s*(.*)/s).map((s) => s.trim()) as [string, string]),
+  )
+  const columns = Object.keys(COLUMNS).map((name) => `${changes.get(name) ?? `r.${name}`} AS ${name}`)
+  const from = readingRuns(`ichido.runs r WHERE ${where}`)
+  const rows = yield {
+    kind: 'query',
+    statement: unnamed(`SELECT ${columns.join()}, r.job_id AS was_job_id, r.run_no AS was_run_no FROM ${from}`),
+    params,
+  }
+  for (const row of rows) yield* putRun(row, changes.has('lease_id') ? tokenIn(row.lease_id) : row.token)
+  return rows
+}
+
+const tokenIn = (leaseId: SqlValue | undefined) =>
+  typeof leaseId === 'string' ? leaseId.slice(leaseId.indexOf('.') + 1) : null
+
+/** Splits at commas that are not in parentheses or quotes. */
+function splitTop(text: string): string[] {
+  const parts = ['']
+  let [depth, quoted] = [0, false]
+  for (const char of text) {
+    if (char === "'") quoted = !quoted
+    if (!quoted && char === '(') depth++
+    if (!quoted && char === ')') depth--
+    if (char === ',' && depth === 0 && !quoted) parts.push('')
+    else parts[parts.length - 1] += char
+  }
+  return parts
+}
+
+function roomOf(state: SqlValue | undefined): Room {
+  if (state === 'PENDING' || state === 'ORPHANED') return 'ready'
+  return state === 'ASSIGNED' || state === 'RUNNING' ? 'held' : 'ended'
+}
+
+function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
+  const room = roomOf(row.state)
+  yield* removeRun(row.was_job_id ?? null, row.was_run_no ?? null)
+  const had = row.state !== 'PENDING'
+  const common: Record<string, SqlValue | undefined> = {
+    job_id: row.job_id,
+    run_id: row.id,
+    run_no: row.run_no,
+    user_id: row.user_id,
+    attempt: row.attempt,
+    retry_count: row.retry_count,
+    version: row.version,
+    run_at: row.run_at,
+    fair_tag: row.fair_tag,
+    created_at: row.created_at,
+    n: row.last_event_n,
+    worker_id: had ? (row.assigned_worker_id ?? (room === 'ended' ? null : 'nobody')) : null,
+    token: had ? token : null,
+    assigned_at: had ? row.assigned_at : null,
+  }
+  const live = { queue: row.queue, kind: row.kind, priority: row.priority, definition_id: row.definition_id }
+  const since = { start_id: row.start_id, leader_epoch: row.leader_epoch, cancel_requested_at: row.cancel_requested_at }
+  const values: Record<Room, Record<string, SqlValue | undefined>> = {
+    ready: { ...common, ...live, bytes: 1, lease_ttl_ms: row.lease_ttl_ms, continuation_ms: row.continuation_ms },
+    held: {
+      ...common,
+      ...live,
+      ...since,
+      assigned_at: row.assigned_at ?? row.created_at,
+      poll_id: row.poll_id,
+      lease_expires_at: row.lease_expires_at ?? 0,
+      lease_ttl_ms: row.lease_ttl_ms ?? 60_000,
+      continuation_ms: row.continuation_ms ?? 60_000,
+      started_at: row.state === 'RUNNING' ? (row.started_at ?? row.created_at) : null,
+      deadline_at: row.continuation_state === 'CONFIRMING' ? (row.continuation_check_deadline_at ?? 0) : null,
+      error: row.error,
+    },
+    ended: {
+      ...common,
+      ...since,
+      latest: row.latest,
+      state: row.state,
+      started_at: row.started_at,
+      lease_expires_at: row.lease_expires_at,
+      finished_at: row.finished_at ?? row.created_at,
+      outcome_hash: row.outcome_hash,
+      error: row.error,
+    },
+  }
+  const entries = Object.entries(values[room])
+  const names = entries.map(([name]) => name).join()
+  const places = entries.map((_, i) => `$${i + 1}`).join()
+  const text = `INSERT INTO ichido.${room} (${names}) VALUES (${places})`
+  yield { kind: 'query', statement: unnamed(text), params: entries.map(([, value]) => value ?? null) }
+}
