@@ -38,7 +38,7 @@ export const ofPolicy = {
   sqlite: (policy: string, name: string) => `json_extract(${policy}, '$.${name}') * 1000`,
 }
 
-/** What `ready` keeps of a job, so that a lease need not read the job before it knows what to take. */
+/** The columns of `ready` that come from the job. With them, a lease reads only the jobs that it takes. */
 export const OF_JOB = (engine: 'postgres' | 'sqlite', j: string) => `octet_length(${j}.payload),
   ${ofPolicy[engine](`${j}.policy`, 'lease_ttl_seconds')}, ${ofPolicy[engine](`${j}.policy`, 'continuation_seconds')}`
 
@@ -60,7 +60,7 @@ function endedRow(room: 'ready' | 'held', r: string, end: End): string {
         ${end.outcomeHash ?? NO_TEXT} AS outcome_hash, ${end.error ?? (room === 'held' ? `${r}.error` : NO_TEXT)} AS error`
 }
 
-/** What a statement says of a run that it moved. */
+/** A statement that moves runs answers with these columns. */
 const MOVED = 'job_id, run_id, run_no, queue, kind, user_id, worker_id, state, attempt, retry_count, n'
 export const MOVED_ROW = {
   job_id: 'text',
@@ -69,7 +69,7 @@ export const MOVED_ROW = {
   queue: 'text',
   kind: 'text',
   user_id: 'text',
-  /** Of a run that a worker had. */
+  /** Null: no worker had the run. */
   worker_id: 'text?',
   state,
   attempt: 'integer',

@@ -4,7 +4,7 @@ import { type FACTS_ROW, readFacts } from './runs.sql.ts'
 
 export type FactsRow = Values<typeof FACTS_ROW>
 
-/** What a worker names a run by. */
+/** A worker names a run by its lease. */
 export interface LeaseName {
   jobId: string
   leaseId: string
