@@ -7,9 +7,9 @@ import { each, one, query, readRows, select, statement, unnamed } from './statem
 
 test('a name belongs to one text of PostgreSQL', () => {
   const none = { params: {}, row: {} }
-  statement('of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 1' })
-  statement('of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 2' })
-  expect(() => statement('of_one_text', { ...none, sql: 'SELECT 2' })).toThrow('Two statements are named of_one_text')
+  statement('test_of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 1' })
+  statement('test_of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 2' })
+  expect(() => statement('test_of_one_text', { ...none, sql: 'SELECT 2' })).toThrow('Two statements are named test_of_one_text')
 })
 
 test('text that is built when it is needed has no name', () => {
