@@ -9,7 +9,9 @@ test('a name belongs to one text of PostgreSQL', () => {
   const none = { params: {}, row: {} }
   statement('test_of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 1' })
   statement('test_of_one_text', { ...none, postgres: 'SELECT 1', sqlite: 'SELECT 2' })
-  expect(() => statement('test_of_one_text', { ...none, sql: 'SELECT 2' })).toThrow('Two statements are named test_of_one_text')
+  expect(() => statement('test_of_one_text', { ...none, sql: 'SELECT 2' })).toThrow(
+    'Two statements are named test_of_one_text',
+  )
 })
 
 test('text that is built when it is needed has no name', () => {
