@@ -24,6 +24,8 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
   })
   afterAll(() => redis.stop())
   beforeEach(async () => {
+    // A router would also take the entries of the test before.
+    await redis.flushAll()
     scene = new RedisScene(redis.url)
     await scene.up()
   })
@@ -90,9 +92,16 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     scene.router()
     scene.router()
     scene.relay.stored(1, events)
-    await until('all of them', async () => scene.routed.new === events.length)
-    expect(scene.relayed).toMatchObject({ added: events.length, repeated: 0, left: 0 })
+    await until('the relay to end', async () => scene.relayed.added + scene.relayed.left === events.length)
+    // On a busy machine Redis may have answered too late, and the leader sweeps what was left.
+    await publishUntilDone(scene, events)
     await until('the last of every job', async () => [...heard.values()].every((cursors) => cursors.includes(11)))
+    for (const jobId of jobsOf(events)) {
+      const { domain } = events.find((event) => event.jobId === jobId) ?? anEvent()
+      const cursors = (await scene.entries(domain, jobId)).filter((one) => one.job_id === jobId).map((one) => one.cursor)
+      expect(cursors).toEqual([2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+      expect(heard.get(jobId)).toEqual([...new Set(heard.get(jobId))])
+    }
     await statesAreRight(scene, events)
   })
 
