@@ -1,5 +1,7 @@
 // A statement is SQL text, once for each engine where they differ. Tables are written `ichido.name`, parameters `$name`, and
-// `now_ms()` is the store's own clock.
+// `now_ms()` is the store's own clock. `by_key(r.job_id, t.job_id)` means that they are equal, and that `r` is looked up by its
+// key: `ready` and `held` are often empty when they are analyzed, and soon have many rows.
+export const BY_KEY = /\bby_key\((?<key>[\w.]+), (?<value>[\w.]+)\)/g
 
 export type SqlValue = string | number | boolean | null
 

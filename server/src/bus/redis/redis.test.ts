@@ -98,7 +98,9 @@ describe.each(REDIS_KINDS)('on a %s Redis', (kind) => {
     await until('the last of every job', async () => [...heard.values()].every((cursors) => cursors.includes(11)))
     for (const jobId of jobsOf(events)) {
       const { domain } = events.find((event) => event.jobId === jobId) ?? anEvent()
-      const cursors = (await scene.entries(domain, jobId)).filter((one) => one.job_id === jobId).map((one) => one.cursor)
+      const cursors = (await scene.entries(domain, jobId))
+        .filter((one) => one.job_id === jobId)
+        .map((one) => one.cursor)
       expect(cursors).toEqual([2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
       expect(heard.get(jobId)).toEqual([...new Set(heard.get(jobId))])
     }

@@ -1,6 +1,6 @@
 import { ARTIFACT_STATES, UPLOAD_WAIT_MS } from '../../core/run/artifact.ts'
 import { ARTIFACT_FREED } from '../limits/bytes.ts'
-import { JOB_IN_ROOMS } from '../runs/rooms.sql.ts'
+import { JOB_AND_END } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
 
@@ -76,7 +76,7 @@ export const readArtifact = statement('read_artifact', {
   params: { artifact_id: 'text' },
   row: ROW,
   sql: `SELECT ${ARTIFACT} FROM ichido.artifacts a WHERE id = $artifact_id
-    AND NOT coalesce((SELECT ${EXPIRED} FROM ${JOB_IN_ROOMS} WHERE j.id = a.job_id), false)`,
+    AND NOT coalesce((SELECT ${EXPIRED} FROM ${JOB_AND_END} WHERE j.id = a.job_id), false)`,
 })
 
 export const readArtifactsOfJob = statement('read_artifacts_of_job', {
@@ -317,11 +317,11 @@ export const readOpenUploads = statement('read_open_uploads', {
   params: { artifact_id: 'text' },
   row: { id: 'text' },
   postgres: `SELECT a.id FROM ichido.artifacts a WHERE a.id = ANY($artifact_id::uuid[]) AND a.state = 'awaited'
-    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.upload_waits h
-      JOIN ichido.ready r ON r.job_id = h.job_id WHERE h.job_id = a.job_id))`,
+    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.upload_waits h WHERE h.job_id = a.job_id
+      AND (SELECT r.version FROM ichido.ready r WHERE r.job_id = h.job_id) IS NOT NULL))`,
   sqlite: `SELECT a.id FROM ichido.artifacts a WHERE a.id = $artifact_id AND a.state = 'awaited'
-    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.upload_waits h
-      JOIN ichido.ready r ON r.job_id = h.job_id WHERE h.job_id = a.job_id))`,
+    AND (a.expires_at IS NOT NULL OR EXISTS (SELECT 1 FROM ichido.upload_waits h WHERE h.job_id = a.job_id
+      AND (SELECT r.version FROM ichido.ready r WHERE r.job_id = h.job_id) IS NOT NULL))`,
 })
 
 export const readBlobs = statement('read_blobs', {

@@ -7,7 +7,7 @@ import {
 } from '../../core/events/event.ts'
 import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { type Command, command } from '../port.ts'
-import { JOB_IN_ROOMS, type Room } from '../runs/rooms.sql.ts'
+import { JOB_AND_END, type Room } from '../runs/rooms.sql.ts'
 import { foldBy } from '../runs/run-facts.ts'
 import { each, statement, type Values, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
@@ -17,8 +17,8 @@ import { findStored, identityOf, insertNumbered, type PUBLISHER_ROW, raiseIn } f
 const readKept = statement('read_kept', {
   params: { job_id: 'text' },
   row: { job_id: 'text' },
-  postgres: `SELECT j.id AS job_id FROM ${JOB_IN_ROOMS} WHERE j.id = ANY($job_id::uuid[]) AND NOT ${EXPIRED}`,
-  sqlite: `SELECT j.id AS job_id FROM ${JOB_IN_ROOMS} WHERE j.id = $job_id AND NOT ${EXPIRED}`,
+  postgres: `SELECT j.id AS job_id FROM ${JOB_AND_END} WHERE j.id = ANY($job_id::uuid[]) AND NOT ${EXPIRED}`,
+  sqlite: `SELECT j.id AS job_id FROM ${JOB_AND_END} WHERE j.id = $job_id AND NOT ${EXPIRED}`,
 })
 
 /** In the order of the locks. */

@@ -48,7 +48,7 @@ export function raiseIn(room: Room) {
     row: PUBLISHER_ROW,
     postgres: `WITH t AS MATERIALIZED (
         SELECT t.* FROM unnest($job_id::uuid[], $count::bigint[]) AS t(job_id, count) ${SORTED}),
-      r AS (UPDATE ichido.${room} r SET n = r.n + t.count FROM t WHERE r.job_id = t.job_id ${ofLatest}
+      r AS (UPDATE ichido.${room} r SET n = r.n + t.count FROM t WHERE by_key(r.job_id, t.job_id) ${ofLatest}
         RETURNING r.job_id, r.attempt, r.n - t.count AS last_n)
       SELECT ${OF_JOB}, r.last_n, now_ms() AS now FROM r JOIN ichido.jobs j ON j.id = r.job_id`,
     sqlite: [
@@ -66,7 +66,7 @@ const lowerIn = (room: Room) => {
     params: { job_id: 'text', n: 'integer' },
     row: {},
     postgres: `UPDATE ichido.${room} r SET n = t.n FROM unnest($job_id::uuid[], $n::bigint[]) AS t(job_id, n)
-      WHERE r.job_id = t.job_id ${ofLatest}`,
+      WHERE by_key(r.job_id, t.job_id) ${ofLatest}`,
     sqlite: `UPDATE ichido.${room} AS r SET n = $n WHERE r.job_id = $job_id ${ofLatest}`,
   })
 }

@@ -6,6 +6,7 @@ import { giveBack } from '../runs/costs.ts'
 import { endHeld, endReady } from '../runs/leader.sql.ts'
 import { state } from '../runs/rooms.sql.ts'
 import { leaseIdOf } from '../runs/run-facts.ts'
+import { IN_LOCK_ORDER } from '../runs/runs.sql.ts'
 import { each, one, query, statement, type Work } from '../statement.ts'
 import { examineDeleted, lockEndedJob, readWhyKept } from '../system/retention.sql.ts'
 import { removeLocked } from '../system/retention.ts'
@@ -43,7 +44,7 @@ export const readCancels = statement('read_cancels', {
   params: { worker_id: 'text', max: 'integer' },
   row: { job_id: 'text', token: 'text' },
   sql: `SELECT job_id, token FROM ichido.held
-    WHERE worker_id = $worker_id AND cancel_requested_at IS NOT NULL AND token IS NOT NULL ORDER BY job_id LIMIT $max`,
+    WHERE worker_id = $worker_id AND cancel_requested_at IS NOT NULL AND token IS NOT NULL ${IN_LOCK_ORDER} LIMIT $max`,
 })
 
 export type CancelOutcome =

@@ -1,7 +1,7 @@
 import type { RunRefusal } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
 import { explainRefusal, factsOf, foldBy, leaseIdOf, tokenOf } from '../runs/run-facts.ts'
-import { HOLDER, HOLDS, HOLDS_SQLITE, SORTED } from '../runs/runs.sql.ts'
+import { HOLDER, HOLDS, HOLDS_SQLITE, IN_LOCK_ORDER, SORTED } from '../runs/runs.sql.ts'
 import { each, statement, type Work } from '../statement.ts'
 
 const EXTENDED = 'job_id, worker_id, token, lease_expires_at, lease_ttl_ms, cancel_requested_at'
@@ -33,9 +33,9 @@ export const heartbeatWorkers = statement('heartbeat_workers', {
   params: { worker_id: 'text' },
   row: { job_id: 'text' },
   postgres: `WITH t AS MATERIALIZED (
-      SELECT job_id FROM ichido.held WHERE worker_id = ANY($worker_id::text[]) ORDER BY job_id FOR UPDATE)
+      SELECT job_id FROM ichido.held WHERE worker_id = ANY($worker_id::text[]) ${IN_LOCK_ORDER} FOR UPDATE)
     UPDATE ichido.held r SET deadline_at = NULL, lease_expires_at = greatest(r.lease_expires_at, now_ms() + r.lease_ttl_ms)
-    FROM t WHERE r.job_id = t.job_id RETURNING r.job_id`,
+    FROM t WHERE by_key(r.job_id, t.job_id) RETURNING r.job_id`,
   // One process has the folder: while it is blocked, no other process can take its jobs.
   sqlite: 'SELECT job_id FROM ichido.held WHERE worker_id = $worker_id AND false',
 })

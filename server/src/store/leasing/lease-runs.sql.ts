@@ -100,8 +100,8 @@ export const leasedByPoll = statement('leased_by_poll', {
   params: { worker_id: 'text', poll_id: 'text' },
   row: LEASED_ROW,
   postgres: `SELECT ${LEASED_POSTGRES} FROM unnest($worker_id::text[], $poll_id::text[]) AS t(worker_id, poll_id)
-    JOIN ichido.held r ON r.worker_id = t.worker_id AND r.poll_id = t.poll_id AND r.token IS NOT NULL
-    JOIN ichido.jobs j ON j.id = r.job_id`,
+    JOIN ichido.held r ON by_key(r.worker_id, t.worker_id) AND by_key(r.poll_id, t.poll_id) AND r.token IS NOT NULL
+    JOIN ichido.jobs j ON by_key(j.id, r.job_id)`,
   sqlite: `SELECT ${LEASED_SQLITE} FROM ichido.held r JOIN ichido.jobs j ON j.id = r.job_id
     WHERE r.worker_id = $worker_id AND r.poll_id = $poll_id AND r.token IS NOT NULL`,
 })

@@ -21,7 +21,7 @@ const promoteRuns = statement('promote_runs', {
   params: { job_id: 'text', tag: 'integer?' },
   row: {},
   postgres: `UPDATE ichido.ready r SET fair_tag = t.tag FROM unnest($job_id::uuid[], $tag::bigint[]) AS t(job_id, tag)
-    WHERE r.job_id = t.job_id`,
+    WHERE by_key(r.job_id, t.job_id)`,
   sqlite: 'UPDATE ichido.ready SET fair_tag = $tag WHERE job_id = $job_id',
 })
 

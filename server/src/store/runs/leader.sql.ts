@@ -23,13 +23,14 @@ export const lockUnstarted = statement('lock_unstarted', {
   sqlite: `SELECT r.job_id FROM ichido.held r ${OF_WORKER} WHERE ${LED_SQLITE} AND ${UNSTARTED} LIMIT $max`,
 })
 
+const BY_JOB = 'by_key(r.job_id, t.job_id)'
 const LOCKED = `t AS MATERIALIZED (SELECT t.job_id FROM unnest($job_id::uuid[]) AS t(job_id) ${SORTED})`
 
 /** The runs are locked, or their worker is. They can be leased again. Guards that they have not started. */
 export const orphanRuns = statement('orphan_runs', {
   params: { job_id: 'text' },
   row: MOVED_ROW,
-  postgres: orphanPostgres(LOCKED, 'r.job_id = t.job_id'),
+  postgres: orphanPostgres(LOCKED, BY_JOB),
   sqlite: orphanSqlite('r.job_id = $job_id'),
 })
 
@@ -49,7 +50,6 @@ export const lockExhausted = statement('lock_exhausted', {
 const ENDS = { job_id: 'text', state, error: 'text?' } as const
 const ENDING = `t AS MATERIALIZED (
       SELECT t.* FROM unnest($job_id::uuid[], $state::text[], $error::text[]) AS t(job_id, state, error) ${SORTED})`
-const BY_JOB = 'r.job_id = t.job_id'
 const endWith = (given: string, error: string) => ({ state: `${given}state`, now: 'now_ms()', error })
 
 /** Ends runs that no worker has. The delete guards that each is still in `ready`. */
@@ -85,7 +85,7 @@ export const confirmRuns = statement('confirm_runs', {
   postgres: `${LED}, c AS MATERIALIZED (
       SELECT r.job_id FROM l CROSS JOIN ichido.held r
       WHERE ${LAPSED} ORDER BY r.job_id LIMIT $max FOR UPDATE OF r SKIP LOCKED)
-    UPDATE ichido.held r SET deadline_at = ${NOW} + r.continuation_ms FROM c WHERE r.job_id = c.job_id RETURNING r.job_id`,
+    UPDATE ichido.held r SET deadline_at = ${NOW} + r.continuation_ms FROM c WHERE by_key(r.job_id, c.job_id) RETURNING r.job_id`,
   sqlite: `UPDATE ichido.held SET deadline_at = ${NOW} + continuation_ms
     WHERE ${LED_SQLITE} AND job_id IN (SELECT r.job_id FROM ichido.held r WHERE ${LAPSED} LIMIT $max) RETURNING job_id`,
 })
@@ -112,7 +112,7 @@ export const haltRuns = statement('halt_runs', {
       SELECT r.job_id FROM l CROSS JOIN ichido.held r ${OF_JOB}
       WHERE ${overdue('postgres')} ORDER BY r.job_id LIMIT $max FOR UPDATE OF r SKIP LOCKED)
     UPDATE ichido.held r SET token = NULL, error = $error, deadline_at = ${NOW} + r.continuation_ms
-    FROM c WHERE r.job_id = c.job_id RETURNING r.job_id`,
+    FROM c WHERE by_key(r.job_id, c.job_id) RETURNING r.job_id`,
   sqlite: `UPDATE ichido.held SET token = NULL, error = $error, deadline_at = ${NOW} + continuation_ms
     WHERE ${LED_SQLITE} AND job_id IN (SELECT r.job_id FROM ichido.held r ${OF_JOB} WHERE ${overdue('sqlite')} LIMIT $max)
     RETURNING job_id`,
@@ -145,11 +145,11 @@ export const lockExpired = statement('lock_expired', {
   row: { job_id: 'text', token: 'text?', cancel_requested_at: 'integer?', error: 'text?' },
   postgres: `${LED} SELECT r.job_id, r.token, r.cancel_requested_at, r.error FROM l CROSS JOIN json_to_recordset($runs::json)
       AS t(job_id uuid, version integer, deadline_at bigint, cancel_requested_at bigint)
-    JOIN ichido.held r ON r.job_id = t.job_id WHERE ${SEEN} FOR UPDATE OF r SKIP LOCKED`,
+    JOIN ichido.held r ON by_key(r.job_id, t.job_id) WHERE ${SEEN} FOR UPDATE OF r SKIP LOCKED`,
   sqlite: `SELECT r.job_id, r.token, r.cancel_requested_at, r.error
     FROM (SELECT value ->> 'job_id' AS job_id, value ->> 'version' AS version, value ->> 'deadline_at' AS deadline_at,
         value ->> 'cancel_requested_at' AS cancel_requested_at FROM json_each($runs)) t
-    JOIN ichido.held r ON r.job_id = t.job_id WHERE ${LED_SQLITE} AND ${SEEN}`,
+    JOIN ichido.held r ON by_key(r.job_id, t.job_id) WHERE ${LED_SQLITE} AND ${SEEN}`,
 })
 
 /** The time until the next lease expires, in ms; null when there is none. */

@@ -166,12 +166,12 @@ export function orphanSqlite(where: string): string[] {
   return moveSqlite('held', 'ready', insert)
 }
 
-/**
- * A job `j`, with its latest run in the room where it is: `q` in `ready`, `h` in `held`, `e` in `ended`. Each room is looked up by
- * its key, whatever the engine thinks of the tables.
- */
-export const JOB_IN_ROOMS = `ichido.jobs j LEFT JOIN ichido.ready q ON q.job_id = j.id LEFT JOIN ichido.held h ON h.job_id = j.id
-    LEFT JOIN ichido.ended e ON e.job_id = j.id AND e.latest`
+/** A job `j`, with its latest run `e` if that has ended. */
+export const JOB_AND_END = 'ichido.jobs j LEFT JOIN ichido.ended e ON e.job_id = j.id AND e.latest'
+
+/** A job `j`, with its latest run in the room where it is: `q` in `ready`, `h` in `held`, `e` in `ended`. */
+export const JOB_IN_ROOMS = `${JOB_AND_END}
+    LEFT JOIN ichido.ready q ON by_key(q.job_id, j.id) LEFT JOIN ichido.held h ON by_key(h.job_id, j.id)`
 
 /** The state of that run, and so of the job. */
 export const STATE = `CASE WHEN e.job_id IS NOT NULL THEN e.state WHEN h.job_id IS NOT NULL THEN ${HELD_STATE('h')}

@@ -24,7 +24,7 @@ import {
 export const HOLDER = { job_id: 'text', worker_id: 'text', token: 'text' } as const
 
 // `worker_id || ''` keeps PostgreSQL on the primary key: for the bare column it may read all runs of the worker.
-export const HOLDS = "r.job_id = t.job_id AND r.worker_id || '' = t.worker_id AND r.token = t.token"
+export const HOLDS = "by_key(r.job_id, t.job_id) AND r.worker_id || '' = t.worker_id AND r.token = t.token"
 export const HOLDS_SQLITE = 'r.job_id = $job_id AND r.worker_id = $worker_id AND r.token = $token'
 
 /**
@@ -32,6 +32,8 @@ export const HOLDS_SQLITE = 'r.job_id = $job_id AND r.worker_id = $worker_id AND
  * loops, by the settings of every transaction.
  */
 export const SORTED = 'ORDER BY t.job_id'
+/** The same order, for a few runs that another index than that of the jobs finds. */
+export const IN_LOCK_ORDER = 'ORDER BY CAST(job_id AS text)'
 
 const STARTED = 'job_id, run_id, version, attempt, leader_epoch, kind, run_at, started_at'
 
@@ -246,8 +248,8 @@ const FOLLOWED = `r.job_id, r.run_id, r.token, j.queue, r.retry_count, coalesce(
     coalesce(q.run_at, h.run_at, n.run_at) AS next_run_at, coalesce(q.retry_count, h.retry_count, n.retry_count) AS next_retry_count,
     d.retry_count AS dead_retry_count
   FROM ichido.ended r JOIN ichido.jobs j ON j.id = r.job_id
-    LEFT JOIN ichido.ready q ON q.job_id = r.job_id AND q.run_no = r.run_no + 1
-    LEFT JOIN ichido.held h ON h.job_id = r.job_id AND h.run_no = r.run_no + 1
+    LEFT JOIN ichido.ready q ON by_key(q.job_id, r.job_id) AND q.run_no = r.run_no + 1
+    LEFT JOIN ichido.held h ON by_key(h.job_id, r.job_id) AND h.run_no = r.run_no + 1
     LEFT JOIN ichido.ended n ON n.job_id = r.job_id AND n.run_no = r.run_no + 1
     LEFT JOIN ichido.dead_letters d ON d.job_id = r.job_id AND d.run_id = r.run_id`
 

@@ -77,7 +77,7 @@ export const readLoad = statement('read_standing', {
 })
 
 const OTHERS = inRooms(
-  (room) => `EXISTS (SELECT 1 FROM ichido.${room} r JOIN ichido.jobs j ON j.id = r.job_id WHERE ${ACTIVE}
+  (room) => `EXISTS (SELECT 1 FROM ichido.${room} r JOIN ichido.jobs j ON by_key(j.id, r.job_id) WHERE ${ACTIVE}
     AND NOT EXISTS (SELECT 1 FROM ichido.occurrences o WHERE o.definition_id = t.id AND o.scheduled_for = j.scheduled_for
       AND o.origin = 'backfill'))`,
 )

@@ -2,7 +2,7 @@ import { FIRST_ID } from '../../core/run/job.ts'
 import { RUN_STATES } from '../../core/run/run-state.ts'
 import { FREE } from '../dead-letters/redrive.sql.ts'
 import { ARTIFACT_FREED } from '../limits/bytes.ts'
-import { JOB_IN_ROOMS, STATE } from '../runs/rooms.sql.ts'
+import { JOB_AND_END, JOB_IN_ROOMS, STATE } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 import { LED, LED_SQLITE, TERM } from './term.ts'
 
@@ -39,8 +39,6 @@ const DUE = `(${ENDED} AND ${NO_PREDECESSOR}
     WHEN 0 THEN false
     ELSE ${OUTLIVED} OR coalesce(e.finished_at <= now_ms() - CAST($job_ms AS bigint), false) AND ${NO_KEY} END)`
 
-const JOBS = 'ichido.jobs j LEFT JOIN ichido.ended e ON e.job_id = j.id AND e.latest'
-
 /** Jobs between two ids, neither of them included. */
 const RANGE = { after: 'text', before: 'text', max: 'integer' } as const
 const PAGE = { id: 'text', due: 'flag' } as const
@@ -53,7 +51,7 @@ const PAGE = { id: 'text', due: 'flag' } as const
 export const pageOfJobs = statement('page_of_jobs', {
   params: { ...RANGE, ...AGES },
   row: PAGE,
-  sql: `SELECT j.id, ${DUE} AS due FROM ${JOBS}
+  sql: `SELECT j.id, ${DUE} AS due FROM ${JOB_AND_END}
     WHERE j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
 })
 
@@ -61,7 +59,7 @@ export const pageOfJobs = statement('page_of_jobs', {
 export const pageOfQueue = statement('page_of_queue', {
   params: { ...RANGE, ...AGES, queue: 'text' },
   row: PAGE,
-  sql: `SELECT j.id, ${DUE} AS due FROM ${JOBS}
+  sql: `SELECT j.id, ${DUE} AS due FROM ${JOB_AND_END}
     WHERE j.queue = $queue AND j.id > $after AND j.id < $before ORDER BY j.id LIMIT $max`,
 })
 
@@ -93,7 +91,7 @@ export const pageOfEvents = statement('page_of_events', {
       UNION ALL
       SELECT (SELECT n.job_id FROM ichido.events n WHERE n.job_id > p.id AND n.job_id < $before ORDER BY n.job_id LIMIT 1)
       FROM p WHERE p.id IS NOT NULL)
-    SELECT p.id, coalesce((SELECT ${EVENTS_DUE} FROM ${JOBS} WHERE j.id = p.id), false) AS due
+    SELECT p.id, coalesce((SELECT ${EVENTS_DUE} FROM ${JOB_AND_END} WHERE j.id = p.id), false) AS due
     FROM p WHERE p.id IS NOT NULL LIMIT $max`,
 })
 
@@ -158,7 +156,7 @@ export const examineJobs = statement('examine_jobs', {
   params: { ...JOB_IDS, ...AGES },
   row: EXAMINED,
   ...both(
-    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ${JOBS}
+    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ${JOB_AND_END}
     WHERE j.id IN ${ids} AND ${DUE}`,
   ),
 })
@@ -171,7 +169,7 @@ export const examineDeleted = statement('examine_deleted', {
   params: JOB_IDS,
   row: EXAMINED,
   ...both(
-    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ${JOBS}
+    (ids) => `SELECT j.id, ${HELD_ELSEWHERE} FROM ${JOB_AND_END}
     WHERE j.id IN ${ids} AND ${ENDED} AND ${NO_PREDECESSOR} AND ${NOT_IN_REDRIVE}`,
   ),
 })
@@ -188,7 +186,7 @@ export const readWhyKept = statement('read_why_kept', {
 export const examineEvents = statement('examine_events', {
   params: { ...JOB_IDS, age_ms: 'integer' },
   row: { id: 'text' },
-  ...both((ids) => `SELECT j.id FROM ${JOBS} WHERE j.id IN ${ids} AND ${EVENTS_DUE}`),
+  ...both((ids) => `SELECT j.id FROM ${JOB_AND_END} WHERE j.id IN ${ids} AND ${EVENTS_DUE}`),
 })
 
 const DELETE_EVENTS = both(

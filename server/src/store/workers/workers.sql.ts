@@ -1,4 +1,5 @@
 import { isListOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
+import { IN_LOCK_ORDER } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'
 
 /** The queues that a worker may lease from; null: all of them. */
@@ -171,8 +172,8 @@ export const fenceRuns = statement('fence_runs', {
   params: { worker_id: 'text' },
   row: { job_id: 'text', started_at: 'integer?' },
   postgres: `WITH c AS MATERIALIZED (
-      SELECT job_id FROM ichido.held WHERE worker_id = $worker_id AND token IS NOT NULL ORDER BY job_id FOR UPDATE)
-    UPDATE ichido.held r SET ${fence('least')} FROM c WHERE r.job_id = c.job_id RETURNING r.job_id, r.started_at`,
+      SELECT job_id FROM ichido.held WHERE worker_id = $worker_id AND token IS NOT NULL ${IN_LOCK_ORDER} FOR UPDATE)
+    UPDATE ichido.held r SET ${fence('least')} FROM c WHERE by_key(r.job_id, c.job_id) RETURNING r.job_id, r.started_at`,
   sqlite: `UPDATE ichido.held AS r SET ${fence('min')} WHERE r.worker_id = $worker_id AND r.token IS NOT NULL
     RETURNING job_id, started_at`,
 })

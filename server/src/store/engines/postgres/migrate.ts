@@ -2,14 +2,19 @@ import type pg from 'pg'
 import { MIGRATIONS, requireOwnLayout, SCHEMA_VERSION } from '../../migrations/index.ts'
 import { postgresStatements, refusal, schemaVerdict } from '../../migrations/migration.ts'
 import { StoreRefused } from '../../port.ts'
+import { BY_KEY } from '../../statement.ts'
 import { Servers } from './servers.ts'
 import { BEGIN_MIGRATION } from './settings.ts'
 
-/** A text as PostgreSQL runs it, with the name of the schema and the clock. */
+/**
+ * A text as PostgreSQL runs it, with the name of the schema and the clock. An `ANY` can be looked up in an index, but not be
+ * merged: PostgreSQL would read a whole table in the order of its key if it takes the table for empty.
+ */
 export function postgresText(text: string, schema: string): string {
   return text
     .replace(/\bichido\./g, `${schema}.`)
     .replace(/\bnow_ms\(\)/g, '(extract(epoch FROM clock_timestamp()) * 1000)::bigint')
+    .replace(BY_KEY, '$<key> = ANY(ARRAY[$<value>])')
 }
 
 /** Throws `StoreRefused` if the database has an older layout. */

@@ -6,7 +6,7 @@ import { BadValue, isDiskFull, StoreFull } from '../../../core/node/store-errors
 import { MIGRATIONS, requireOwnLayout, SCHEMA_VERSION } from '../../migrations/index.ts'
 import { refusal, schemaVerdict, sqliteStatements } from '../../migrations/migration.ts'
 import { type Command, type Store, type StoreHealth, StoreInUse, StoreRefused } from '../../port.ts'
-import type { Row, SqlValue, Statement, Step, Work } from '../../statement.ts'
+import { BY_KEY, type Row, type SqlValue, type Statement, type Step, type Work } from '../../statement.ts'
 
 interface SqliteOptions {
   /** The folder of the database; it belongs to one process at a time. Unset: in memory, for tests and simulations. */
@@ -192,7 +192,8 @@ type Prepared = (params: readonly SqlValue[]) => Row[]
 /** `$3` may stand in a text several times, or before `$1`; node:sqlite binds bare `?` from left to right. */
 function prepareText(db: DatabaseSync, text: string): Prepared {
   const order: number[] = []
-  const positional = text.replace(/\bichido\./g, '').replace(/\$(\d+)/g, (_, n: string) => {
+  const sqlite = text.replace(/\bichido\./g, '').replace(BY_KEY, '$<key> = $<value>')
+  const positional = sqlite.replace(/\$(\d+)/g, (_, n: string) => {
     order.push(Number(n) - 1)
     return '?'
   })
