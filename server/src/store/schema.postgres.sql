@@ -144,8 +144,14 @@ CREATE TABLE ichido.ended (
   n bigint NOT NULL,
   outcome_hash text,
   error text,
+  leased_n integer,
+  leased_tx bigint,
+  ended_n integer,
+  ended_tx bigint,
   CONSTRAINT ended_pkey PRIMARY KEY (job_id, run_no)
 );
+CREATE INDEX ended_ended_tx ON ichido.ended USING btree (ended_tx) WHERE (ended_tx IS NOT NULL);
+CREATE INDEX ended_leased_tx ON ichido.ended USING btree (leased_tx) WHERE (leased_tx IS NOT NULL);
 CREATE INDEX ended_unsuccessful ON ichido.ended USING btree (state, job_id) WHERE (latest AND (state <> 'SUCCEEDED'::text));
 CREATE INDEX ended_user ON ichido.ended USING btree (user_id, state, job_id) WHERE (latest AND (state <> 'SUCCEEDED'::text));
 
@@ -218,9 +224,12 @@ CREATE TABLE ichido.held (
   deadline_at bigint,
   cancel_requested_at bigint,
   error text,
+  leased_n integer,
+  leased_tx bigint,
   CONSTRAINT held_pkey PRIMARY KEY (job_id)
 ) WITH (fillfactor=45, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
 CREATE INDEX held_definition ON ichido.held USING btree (definition_id) WHERE (definition_id IS NOT NULL);
+CREATE INDEX held_leased_tx ON ichido.held USING btree (leased_tx) WHERE (leased_tx IS NOT NULL);
 CREATE INDEX held_poll ON ichido.held USING btree (worker_id, poll_id);
 CREATE INDEX held_user ON ichido.held USING btree (user_id);
 

@@ -27,7 +27,7 @@ import type { SseClient } from '../../testing/http/sse.ts'
 import { beginPublishing, type Publishing } from '../../testing/services/publishing.ts'
 import { ENGINES } from '../../testing/services/services.ts'
 import { only } from '../../testing/store/scene.ts'
-import { sql, testStore, unique, until } from '../../testing/store/store.ts'
+import { removeEventsOf, sql, testStore, unique, until } from '../../testing/store/store.ts'
 
 const { open } = streamClients()
 
@@ -198,10 +198,10 @@ describe.each(ENGINES)('the events of a job, on %s', (engine) => {
       [8],
     ])
 
-    await sql(http.services.deps.store, 'DELETE FROM ichido.events WHERE job_id = $1 AND n < 5', run.jobId)
+    await removeEventsOf(http.services.deps.store, run.jobId, 5)
     const kept = await follow(run.jobId, '?after=4')
     expect([await kept.ended, cursorsOf(kept)]).toEqual([true, [5, 6, 7, 8]])
-    await sql(http.services.deps.store, 'DELETE FROM ichido.events WHERE job_id = $1', run.jobId)
+    await removeEventsOf(http.services.deps.store, run.jobId)
     for (const query of ['', '?after=4']) {
       const old = await follow(run.jobId, query)
       expect(await old.ended).toBe(true)

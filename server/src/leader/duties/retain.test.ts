@@ -167,7 +167,9 @@ describe.each(ENGINES)('%s', (engine) => {
         const left = { jobs: 1, ready: 1 }[table] ?? 0
         expect(await rows(table), table).toBe(left)
       }
-      expect(Object.fromEntries(removed)).toMatchObject({ jobs: 1, ended: 1, events: 3, results: 1, artifacts: 1 })
+      // On PostgreSQL the row of the run tells its lease and its end.
+      const events = engine === 'sqlite' ? 3 : 1
+      expect(Object.fromEntries(removed)).toMatchObject({ jobs: 1, ended: 1, events, results: 1, artifacts: 1 })
       await expect(get(done)).rejects.toMatchObject({ code: 'NOT_FOUND' })
     })
 

@@ -118,13 +118,20 @@ eachServices(({ services, submit, engine }) => {
   })
 
   // On SQLite every row has its own place.
+  /** As if the events of the job came from a server with more transactions. */
+  async function outdate(jobId: string): Promise<void> {
+    const { store } = services().deps
+    await sql(store, 'UPDATE ichido.events SET tx = tx + 1000000 WHERE job_id = $1', jobId)
+    await sql(store, 'UPDATE ichido.held SET leased_tx = leased_tx + 1000000 WHERE job_id = $1', jobId)
+  }
+
   if (engine === 'postgres')
     test('restored events of a server with more transactions come before new ones', async () => {
       const { store } = services().deps
       const restored = await running()
       await events().publish('w', restored.leaseId, { stage: 'progress', seq: 1 })
       await store.write(beginWatermark())
-      await sql(store, 'UPDATE ichido.events SET tx = tx + 1000000 WHERE job_id = $1', restored.jobId)
+      await outdate(restored.jobId)
       const { place: start } = await listAll()
       expect(await store.write(adoptRestoredEvents())).toBe(false)
       expect(await sql(store, 'SELECT 1 FROM ichido.relay_watermark')).toEqual([])
@@ -144,7 +151,7 @@ eachServices(({ services, submit, engine }) => {
       const { store } = services().deps
       const { jobId, leaseId } = await running()
       for (const seq of [1, 2, 3]) await events().publish('w', leaseId, { stage: 'progress', seq })
-      await sql(store, 'UPDATE ichido.events SET tx = tx + 1000000 WHERE job_id = $1', jobId)
+      await outdate(jobId)
       const ahead = async () => {
         let batches = 0
         while (await store.write(adoptRestoredEvents(1))) batches++

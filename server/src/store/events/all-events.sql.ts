@@ -1,9 +1,10 @@
 import { statement } from '../statement.ts'
+import { ALL_EVENTS, eventsOf } from './event-sources.sql.ts'
 
 // SQLite has one writer, so the rows are in the order of the commits, and the rowid stands for the transaction.
-const perEngine = (text: (tx: string, domain: string) => string) => ({
-  postgres: text('e.tx', `coalesce(nullif(j.policy, '{}')::json ->> 'domain', j.kind)`),
-  sqlite: text('e.rowid', `coalesce(json_extract(j.policy, '$.domain'), j.kind)`),
+const perEngine = (text: (tx: string, domain: string, engine: 'postgres' | 'sqlite') => string) => ({
+  postgres: text('e.tx', `coalesce(nullif(j.policy, '{}')::json ->> 'domain', j.kind)`, 'postgres'),
+  sqlite: text('e.rowid', `coalesce(json_extract(j.policy, '$.domain'), j.kind)`, 'sqlite'),
 })
 
 /** Every transaction below `settled` has ended; none has begun at `ahead` or above. */
@@ -16,11 +17,12 @@ export const readHorizon = statement('read_horizon', {
 })
 
 const counted = (
+  events: string,
   tx: string,
   from: string,
   to: string,
   max: string,
-) => `SELECT count(*) AS count FROM (SELECT 1 FROM ichido.events e
+) => `SELECT count(*) AS count FROM (SELECT 1 FROM ${events} e
     WHERE ${tx} >= ${from} AND ${tx} < ${to} LIMIT ${max}) w`
 
 /** Counts the events of the transactions from `low` on and before `high`. */
@@ -28,8 +30,8 @@ export const countPieces = statement('count_pieces', {
   params: { low: 'integer', high: 'integer', max: 'integer' },
   row: { count: 'integer' },
   postgres: `SELECT c.count FROM unnest($low::bigint[], $high::bigint[]) AS p(low, high)
-    CROSS JOIN LATERAL (${counted('e.tx', 'p.low', 'p.high', '($max::integer[])[1]')}) c`,
-  sqlite: counted('e.rowid', '$low', '$high', '$max'),
+    CROSS JOIN LATERAL (${counted(ALL_EVENTS.postgres, 'e.tx', 'p.low', 'p.high', '($max::integer[])[1]')}) c`,
+  sqlite: counted(ALL_EVENTS.sqlite, 'e.rowid', '$low', '$high', '$max'),
 })
 
 const NAME_ROW = {
@@ -75,7 +77,11 @@ export const readWindow = statement('read_window', {
   params: { ...AFTER, ...FILTER, low: 'integer', high: 'integer', max: 'integer' },
   row: EVENT_ROW,
   ...perEngine(
-    (tx, domain) => `SELECT ${columns(tx, domain)} FROM ichido.events e JOIN ichido.jobs j ON j.id = e.job_id
+    (
+      tx,
+      domain,
+      engine,
+    ) => `SELECT ${columns(tx, domain)} FROM ${ALL_EVENTS[engine]} e JOIN ichido.jobs j ON j.id = e.job_id
     WHERE ${tx} >= $low AND ${tx} < $high AND ${wanted(tx, domain)} ORDER BY ${tx}, e.job_id, e.n LIMIT $max`,
   ),
 })
@@ -85,7 +91,7 @@ export const readNames = statement('read_names', {
   params: { ...AFTER, low: 'integer', high: 'integer', max: 'integer' },
   row: NAME_ROW,
   postgres: `SELECT w.* FROM unnest($low::bigint[], $high::bigint[]) AS p(low, high)
-    CROSS JOIN LATERAL (SELECT ${name('e.tx')} FROM ichido.events e WHERE e.tx >= p.low AND e.tx < p.high
+    CROSS JOIN LATERAL (SELECT ${name('e.tx')} FROM ${ALL_EVENTS.postgres} e WHERE e.tx >= p.low AND e.tx < p.high
       AND (e.tx, e.job_id, e.n) > (($after_tx::bigint[])[1], ($after_job_id::uuid[])[1], ($after_n::bigint[])[1])
       ORDER BY e.tx, e.job_id, e.n LIMIT ($max::integer[])[1]) w
     ORDER BY w.tx, w.job_id, w.n LIMIT ($max::integer[])[1]`,
@@ -98,7 +104,7 @@ export const readNamed = statement('read_named', {
   row: EVENT_ROW,
   postgres: perEngine(
     (tx, domain) => `SELECT ${columns(tx, domain)} FROM unnest($job_id::uuid[], $n::bigint[]) AS t(job_id, n)
-    JOIN ichido.events e ON e.job_id = t.job_id AND e.n = t.n JOIN ichido.jobs j ON j.id = e.job_id`,
+    CROSS JOIN LATERAL ${eventsOf.postgres('t.job_id')} e JOIN ichido.jobs j ON j.id = e.job_id WHERE e.n = t.n`,
   ).postgres,
   sqlite: perEngine(
     (tx, domain) => `SELECT ${columns(tx, domain)} FROM ichido.events e JOIN ichido.jobs j ON j.id = e.job_id
@@ -111,53 +117,8 @@ export const readOfJob = statement('read_of_job', {
   params: { ...AFTER, ...FILTER, high: 'integer', max: 'integer', job_id: 'text' },
   row: EVENT_ROW,
   ...perEngine(
-    (tx, domain) => `SELECT ${columns(tx, domain)} FROM ichido.events e JOIN ichido.jobs j ON j.id = e.job_id
+    (tx, domain, engine) => `SELECT ${columns(tx, domain)}
+    FROM ${engine === 'postgres' ? eventsOf.postgres('$job_id') : ALL_EVENTS.sqlite} e JOIN ichido.jobs j ON j.id = e.job_id
     WHERE e.job_id = $job_id AND ${tx} < $high AND ${wanted(tx, domain)} ORDER BY ${tx}, e.job_id, e.n LIMIT $max`,
   ),
-})
-
-// A transaction with very many events, like a restore, is read along the primary key, in parts.
-
-/** Reads those of the next `look_max` events that belong to the place's transaction. */
-export const readGroup = statement('read_group', {
-  params: { ...AFTER, ...FILTER, look_max: 'integer' },
-  row: EVENT_ROW,
-  postgres: perEngine(
-    (tx, domain) => `SELECT ${columns(tx, domain)} FROM (
-      SELECT * FROM ichido.events e WHERE (e.job_id, e.n) > ($after_job_id, $after_n)
-      ORDER BY e.job_id, e.n LIMIT $look_max) e
-    JOIN ichido.jobs j ON j.id = e.job_id WHERE ${tx} = $after_tx AND ${wanted(tx, domain)} ORDER BY e.job_id, e.n`,
-  ).postgres,
-  sqlite: [],
-})
-
-/** Reads the names of those events. */
-export const readNamesOfGroup = statement('read_names_of_group', {
-  params: { ...AFTER, look_max: 'integer' },
-  row: NAME_ROW,
-  postgres: `SELECT ${name('e.tx')} FROM (
-      SELECT * FROM ichido.events e WHERE (e.job_id, e.n) > ($after_job_id, $after_n)
-      ORDER BY e.job_id, e.n LIMIT $look_max) e
-    WHERE e.tx = $after_tx ORDER BY e.job_id, e.n`,
-  sqlite: [],
-})
-
-/** Finds the last of the next `look_max` events, and how many of them belong to the transaction. */
-export const scanGroup = statement('scan_group', {
-  params: { ...AFTER, look_max: 'integer' },
-  row: { job_id: 'text', n: 'integer', found: 'integer' },
-  postgres: `SELECT e.job_id, e.n, count(*) FILTER (WHERE e.tx = $after_tx) OVER () AS found FROM (
-      SELECT job_id, n, tx FROM ichido.events WHERE (job_id, n) > ($after_job_id, $after_n)
-      ORDER BY job_id, n LIMIT $look_max) e
-    ORDER BY e.job_id DESC, e.n DESC LIMIT 1`,
-  sqlite: [],
-})
-
-/** True if the transaction has events after the place. */
-export const isGroupLeft = statement('is_group_left', {
-  params: AFTER,
-  row: { left: 'flag' },
-  postgres: `SELECT EXISTS (SELECT 1 FROM ichido.events e
-      WHERE e.tx = $after_tx AND (e.job_id, e.n) > ($after_job_id, $after_n)) AS left`,
-  sqlite: [],
 })

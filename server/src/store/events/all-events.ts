@@ -1,7 +1,7 @@
 import type { EventName, StoredEvent } from '../../core/events/event.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
 import { type Command, command } from '../port.ts'
-import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
+import { each, exactlyOne, query, type RowOf, type Work } from '../statement.ts'
 import * as sql from './all-events.sql.ts'
 
 export interface EventFilter {
@@ -77,7 +77,6 @@ function eventsThrough(filter: Omit<EventFilter, 'jobId'>): Reading<PlacedEvent,
   return {
     pieces: (low, high) => [{ low, high }],
     window: (after, piece, max) => query(sql.readWindow, { ...afterPlace(after), ...filter, ...piece, max }),
-    group: (after, lookMax) => query(sql.readGroup, { ...afterPlace(after), ...filter, look_max: lookMax }),
     toFound: toEvents,
     bytesOf: ({ data }) => Buffer.byteLength(data),
   }
@@ -96,7 +95,6 @@ function namesWithout(passed: Passed): Reading<PlacedName, NameRow> {
         sql.readNames,
         pieces(low, high).map((piece) => ({ ...afterPlace(after), ...piece, max })),
       ),
-    group: (after, lookMax) => query(sql.readNamesOfGroup, { ...afterPlace(after), look_max: lookMax }),
     toFound: toNames,
     bytesOf: () => 0,
   }
@@ -176,8 +174,6 @@ interface Reading<Found extends Placed, Row> {
   pieces(from: number, to: number): readonly Piece[]
   /** Reads events of the piece's transactions. */
   window(after: EventPlace, piece: Piece, max: number): Work<Row[]>
-  /** Reads events of the place's own transaction, among the next `lookMax` events. */
-  group(after: EventPlace, lookMax: number): Work<Row[]>
   toFound(row: Row, after: EventPlace): Found[]
   /** The size of the event, for the limit of an answer. */
   bytesOf(found: Found): number
@@ -195,7 +191,7 @@ interface Walked<Found> {
 const BYTES_MAX = 4 * 1024 * 1024
 /** The most events that one answer looks at, including those that the filter drops. */
 const LOOK_MAX = 20_000
-/** The most events that are sorted at a time. */
+/** The most events that are sorted at a time, unless one transaction has more: a lease or a restore may have thousands. */
 const WINDOW_MAX = 2_000
 /** The width of a window, in transactions. It grows while there are few events. */
 const WIDTH_FIRST = 256
@@ -249,13 +245,9 @@ class Walk<Found extends Placed, Row> {
         continue
       }
       looked += count
-      if (count === WINDOW_MAX) {
-        if (yield* this.#partOfGroup()) return
-      } else {
-        if (this.#add(yield* this.#reading.window(this.#place, { low: from, high: to }, this.#max))) return
-        this.#place = placeBefore(to)
-        if (count < WINDOW_MAX / WIDTH_FACTOR) width *= WIDTH_FACTOR
-      }
+      if (this.#add(yield* this.#reading.window(this.#place, { low: from, high: to }, this.#max))) return
+      this.#place = placeBefore(to)
+      if (count < WINDOW_MAX / WIDTH_FACTOR) width *= WIDTH_FACTOR
     }
   }
 
@@ -265,18 +257,6 @@ class Walk<Found extends Placed, Row> {
     const rows = yield* each(sql.countPieces, pieces)
     const count = rows.reduce((sum, row) => sum + row.count, 0)
     return Math.min(WINDOW_MAX, count)
-  }
-
-  /** Returns true if the answer is full. */
-  *#partOfGroup(): Work<boolean> {
-    const { tx } = this.#place
-    const after = afterPlace(this.#place)
-    const last = yield* one(sql.scanGroup, { ...after, look_max: WINDOW_MAX })
-    if (this.#add(yield* this.#reading.group(this.#place, WINDOW_MAX))) return true
-    if (last !== undefined) this.#place = { tx, jobId: last.job_id, n: last.n }
-    const left = (last?.found ?? 0) > 0 || (yield* one(sql.isGroupLeft, after))?.left === true
-    if (!left) this.#place = placeBefore(tx + 1)
-    return false
   }
 
   #reach(settled: number): void {

@@ -5,6 +5,7 @@ import { type Command, command } from '../port.ts'
 import { JOB_IN_ROOMS, latest, STATE } from '../runs/rooms.sql.ts'
 import { each, exactlyOne, one, query, type RowOf, statement, type Work } from '../statement.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
+import { eventsOf } from './event-sources.sql.ts'
 
 const EVENT_ROW = { n: 'integer', stage: 'text', seq: 'integer', data: 'text', created_at: 'integer' } as const
 
@@ -14,27 +15,36 @@ const EVENT_ROW = { n: 'integer', stage: 'text', seq: 'integer', data: 'text', c
 const readEvents = statement('read_events', {
   params: { job_id: 'text', after: 'integer', max: 'integer' },
   row: EVENT_ROW,
-  sql: eventsAfter('$after'),
+  ...perEngine((events) => eventsAfter(events, '$after')),
 })
 
 /** Reads only the events that begin within the first `bytes_max` bytes. */
 const readEventsWithin = statement('read_events_within', {
   params: { job_id: 'text', after: 'integer', max: 'integer', bytes_max: 'integer' },
   row: EVENT_ROW,
-  sql: eventsAfter(`$after AND n <= (SELECT max(n) FROM (
+  ...perEngine((events) =>
+    eventsAfter(
+      events,
+      `$after AND n <= (SELECT max(n) FROM (
       SELECT n, sum(bytes) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
-      FROM (SELECT n, octet_length(data) AS bytes FROM ichido.events WHERE job_id = $job_id AND n > $after
-        ORDER BY n LIMIT $max) s) p
-    WHERE bytes_before IS NULL OR bytes_before < $bytes_max)`),
+      FROM (SELECT n, octet_length(data) AS bytes FROM ${events} e WHERE n > $after ORDER BY n LIMIT $max) s) p
+    WHERE bytes_before IS NULL OR bytes_before < $bytes_max)`,
+    ),
+  ),
 })
 
-function eventsAfter(place: string): string {
+/** `events` is a table expression: the events of the job `$job_id`. */
+function perEngine(text: (events: string) => string): { postgres: string; sqlite: string } {
+  return { postgres: text(eventsOf.postgres('$job_id')), sqlite: text(eventsOf.sqlite('$job_id')) }
+}
+
+function eventsAfter(events: string, place: string): string {
   return `SELECT CAST(1 AS bigint) AS n, 'run' AS stage, CAST(1 AS bigint) AS seq, '{"state":"PENDING"}' AS data, j.created_at
     FROM ${JOB_IN_ROOMS}
     WHERE j.id = $job_id AND CAST($after AS bigint) < 1
-      AND (${latest('n')} = 1 OR EXISTS (SELECT 1 FROM ichido.events v WHERE v.job_id = $job_id AND v.n = 2))
+      AND (${latest('n')} = 1 OR EXISTS (SELECT 1 FROM ${events} v WHERE v.n = 2))
     UNION ALL
-    SELECT n, stage, seq, data, created_at FROM ichido.events WHERE job_id = $job_id AND n > ${place}
+    SELECT n, stage, seq, data, created_at FROM ${events} e WHERE n > ${place}
     ORDER BY n LIMIT $max`
 }
 
@@ -140,10 +150,12 @@ const readFeedEnds = statement('read_feed_ends', {
 const readCursorOfSeq = statement('read_cursor_of_seq', {
   params: { job_id: 'text', seq: 'integer' },
   row: { n: 'integer?' },
-  sql: `SELECT coalesce(
+  ...perEngine(
+    (events) => `SELECT coalesce(
       (SELECT min(n) FROM ichido.events WHERE job_id = $job_id AND seq = $seq AND stage <> 'run'),
-      (SELECT n FROM ichido.events WHERE job_id = $job_id AND n = $seq AND stage = 'run'),
+      (SELECT n FROM ${events} e WHERE n = $seq AND stage = 'run'),
       CASE WHEN CAST($seq AS bigint) = 1 THEN CAST(1 AS bigint) END) AS n`,
+  ),
 })
 
 interface FeedEnd {

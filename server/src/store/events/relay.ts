@@ -3,6 +3,7 @@ import { exactlyOne, one, query, type RowOf, statement, type Work } from '../sta
 import { claimSetting, readSetting } from '../system/settings.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 import { type EventPlace, findLastPlace } from './all-events.ts'
+import { ALL_EVENTS } from './event-sources.sql.ts'
 
 /** The watermark at an instant of the store's clock. */
 interface Checkpoint {
@@ -130,20 +131,28 @@ export function changeShards(from: number, to: number): Command<boolean> {
   })
 }
 
+const AHEAD = (column: string) => `(r.${column} >= l.ahead AND r.${column} <= l.last)`
+
 /**
  * Events with a later transaction than any of this server came in a dump of another server. They get the current
  * transaction, and the relay starts again. No event of this server is touched: its `tx` is below the end of the
- * snapshot. `found` also counts events that another node updates at the same time, because that node may not be done
+ * snapshot. They are taken in the order of their transactions, so that the events of a job stay in order. `found` also counts events that another node updates at the same time, because that node may not be done
  * either.
  */
 const redateEvents = statement('redate_events', {
   params: { max: 'integer' },
   row: { found: 'integer' },
-  postgres: `WITH a AS MATERIALIZED (
-      SELECT ctid AS place FROM ichido.events
-      WHERE tx >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint ORDER BY tx, job_id, n LIMIT $max),
-    e AS (UPDATE ichido.events e SET tx = DEFAULT FROM a WHERE e.ctid = a.place RETURNING 1),
-    w AS (DELETE FROM ichido.relay_watermark WHERE EXISTS (SELECT 1 FROM e))
+  postgres: `WITH s AS MATERIALIZED (
+      SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS ahead, pg_current_xact_id()::text::bigint AS tx),
+    a AS MATERIALIZED (
+      SELECT tx FROM ${ALL_EVENTS.postgres} e WHERE tx >= (SELECT ahead FROM s) ORDER BY tx LIMIT $max),
+    l AS MATERIALIZED (SELECT s.tx, s.ahead, (SELECT max(tx) FROM a) AS last FROM s),
+    e AS (UPDATE ichido.events r SET tx = l.tx FROM l WHERE ${AHEAD('tx')}),
+    h AS (UPDATE ichido.held r SET leased_tx = l.tx FROM l WHERE ${AHEAD('leased_tx')}),
+    d AS (UPDATE ichido.ended r SET leased_tx = CASE WHEN ${AHEAD('leased_tx')} THEN l.tx ELSE r.leased_tx END,
+        ended_tx = CASE WHEN ${AHEAD('ended_tx')} THEN l.tx ELSE r.ended_tx END
+      FROM l WHERE ${AHEAD('leased_tx')} OR ${AHEAD('ended_tx')}),
+    w AS (DELETE FROM ichido.relay_watermark WHERE EXISTS (SELECT 1 FROM a))
     SELECT count(*) AS found FROM a`,
   sqlite: [],
 })

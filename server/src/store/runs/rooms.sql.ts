@@ -25,12 +25,20 @@ const CARRIED = `job_id, run_id, run_no, queue, kind, user_id, retry_count, prio
 
 export const READY = `${CARRIED}, attempt, version, n, bytes, lease_ttl_ms, continuation_ms, worker_id, token, assigned_at`
 export const HELD = `${CARRIED}, attempt, version, n, worker_id, poll_id, token, assigned_at, lease_expires_at, lease_ttl_ms, continuation_ms,
-  start_id, started_at, leader_epoch, deadline_at, cancel_requested_at, error`
+  start_id, started_at, leader_epoch, deadline_at, cancel_requested_at, error, leased_n, leased_tx`
 const ENDED = `job_id, run_no, run_id, user_id, latest, state, attempt, retry_count, version, run_at, fair_tag, created_at, worker_id, token,
-  assigned_at, start_id, started_at, leader_epoch, lease_expires_at, cancel_requested_at, finished_at, n, outcome_hash, error`
+  assigned_at, start_id, started_at, leader_epoch, lease_expires_at, cancel_requested_at, finished_at, n, outcome_hash, error, leased_n, leased_tx,
+  ended_n, ended_tx`
 
 const NO_TEXT = 'CAST(NULL AS text)'
 const NO_TIME = 'CAST(NULL AS bigint)'
+
+/** The number and the transaction of an event that has no row in `events`. On SQLite every event has a row. */
+export const unwritten = {
+  postgres: (n: string) => ({ n: `CAST(${n} AS integer)`, tx: '(SELECT pg_current_xact_id()::text::bigint)' }),
+  sqlite: () => WRITTEN,
+}
+export const WRITTEN = { n: 'CAST(NULL AS integer)', tx: NO_TIME }
 
 /** A time of the job's own policy in ms; null in most jobs. */
 export const ofPolicy = {
@@ -51,13 +59,15 @@ export interface End {
 }
 
 /** The run `r` of a room as the row of `ended` that it becomes. */
-function endedRow(room: 'ready' | 'held', r: string, end: End): string {
+function endedRow(engine: 'postgres' | 'sqlite', room: 'ready' | 'held', r: string, end: End): string {
+  const told = unwritten[engine](`${r}.n + 1`)
   const ofHeld = (column: string, none: string) => `${room === 'held' ? `${r}.${column}` : none} AS ${column}`
   return `${of(r, 'job_id, run_no, run_id, user_id')}, true AS latest, ${end.state} AS state, ${of(r, 'attempt, retry_count')},
         ${r}.version + 1 AS version, ${of(r, 'run_at, fair_tag, created_at, worker_id, token, assigned_at')}, ${ofHeld('start_id', NO_TEXT)},
         ${ofHeld('started_at', NO_TIME)}, ${ofHeld('leader_epoch', NO_TIME)}, ${ofHeld('lease_expires_at', NO_TIME)},
         ${ofHeld('cancel_requested_at', NO_TIME)}, ${end.now} AS finished_at, ${r}.n + 1 AS n,
-        ${end.outcomeHash ?? NO_TEXT} AS outcome_hash, ${end.error ?? (room === 'held' ? `${r}.error` : NO_TEXT)} AS error`
+        ${end.outcomeHash ?? NO_TEXT} AS outcome_hash, ${end.error ?? (room === 'held' ? `${r}.error` : NO_TEXT)} AS error,
+        ${ofHeld('leased_n', WRITTEN.n)}, ${ofHeld('leased_tx', WRITTEN.tx)}, ${told.n} AS ended_n, ${told.tx} AS ended_tx`
 }
 
 /** A statement that moves runs answers with these columns. */
@@ -78,8 +88,9 @@ export const MOVED_ROW = {
 } as const
 
 /**
- * Writes an event for each run that `m` moved, in the statement that moves it. The domain is empty: readers take it from the job.
- * A lookup here cost 6 µs a move.
+ * PostgreSQL: writes an event for each run that `m` moved, in the statement that moves it. The domain is empty: readers take it
+ * from the job. A lookup here cost 6 µs a move. A lease that starts its runs and an end need no such row: `event-sources.sql.ts`
+ * has their events.
  */
 export const MOVES_WRITTEN = `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
       SELECT m.job_id, m.n, 'run', m.n, '', '{"state":"' || m.state || '","attempt":' || m.attempt || '}', (SELECT now_ms()) FROM m`
@@ -132,15 +143,14 @@ export function endPostgres(form: {
   const { room, given, where, end, more = '', also = '', answer = `SELECT ${MOVED} FROM m` } = form
   return `WITH ${given === undefined ? '' : `${given},`}
     m AS (DELETE FROM ichido.${room} r ${given === undefined ? '' : 'USING t'} WHERE ${where}
-      RETURNING ${endedRow(room, 'r', end)}, r.queue, r.kind${more}),
-    x AS (INSERT INTO ichido.ended (${ENDED}) SELECT ${ENDED} FROM m),
-    e AS (${MOVES_WRITTEN})${also}
+      RETURNING ${endedRow('postgres', room, 'r', end)}, r.queue, r.kind${more}),
+    x AS (INSERT INTO ichido.ended (${ENDED}) SELECT ${ENDED} FROM m)${also}
     ${answer}`
 }
 
 /** SQLite: the same for the job `$job_id`. */
 export function endSqlite(room: 'ready' | 'held', where: string, end: End, more = ''): string[] {
-  const insert = `INSERT INTO ichido.ended (${ENDED}) SELECT ${endedRow(room, 'r', end)} FROM ichido.${room} r WHERE ${where}`
+  const insert = `INSERT INTO ichido.ended (${ENDED}) SELECT ${endedRow('sqlite', room, 'r', end)} FROM ichido.${room} r WHERE ${where}`
   return moveSqlite(room, 'ended', insert, more)
 }
 

@@ -1,7 +1,7 @@
 import { anyReady, DEFAULT_CONTINUATION_MS, DUE, queueLock, RESUMED, timeOf } from '../leasing/lease-runs.sql.ts'
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
 import { type Command, commandIn, type FastPath } from '../port.ts'
-import { EPOCH, HELD, HELD_STATE, MOVES_WRITTEN, ofPolicy } from '../runs/rooms.sql.ts'
+import { EPOCH, HELD, HELD_STATE, MOVES_WRITTEN, ofPolicy, unwritten } from '../runs/rooms.sql.ts'
 import { leaseIdOf } from '../runs/run-facts.ts'
 import { eachStep, readRows, statement, type Values } from '../statement.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
@@ -42,6 +42,7 @@ const GATE = `p AS MATERIALIZED (
 const time = (column: 'lease_ttl' | 'continuation', otherwise: string) =>
   timeOf(column, ofPolicy.postgres('s.policy', `${column}_seconds`), QUEUE, otherwise)
 const TTL = time('lease_ttl', 's.lease_ttl_ms')
+const TOLD = unwritten.postgres('2')
 const ifStarted = (value: string) => `CASE WHEN s.start_id IS NOT NULL THEN ${value} END`
 
 /** The run as it would be after an insert and a lease: version, attempt and event are those of the lease. */
@@ -49,9 +50,9 @@ const HELD_RUNS = `INSERT INTO ichido.held (${HELD})
       SELECT s.job_id, s.job_id, 1, s.queue, s.kind, s.user_id, 0, s.priority, s.run_at, s.fair_tag, s.created_at, s.definition_id,
         1, 2, 2, s.worker_id, s.poll_id, s.token, s.created_at, s.created_at + ${TTL}, ${TTL},
         ${time('continuation', String(DEFAULT_CONTINUATION_MS))}, s.start_id, ${ifStarted('s.created_at')}, ${ifStarted(EPOCH)},
-        NULL, NULL, NULL
+        NULL, NULL, NULL, ${ifStarted(TOLD.n)}, ${ifStarted(TOLD.tx)}
       FROM s
-      RETURNING job_id, attempt, n, ${HELD_STATE('held')} AS state, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
+      RETURNING job_id, attempt, n, leased_n, ${HELD_STATE('held')} AS state, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
 
 /**
  * `poll` is the name of the poll. `kinds` is a JSON array of the kinds that the polls ask for; null: any. `from_priority` and
@@ -94,7 +95,7 @@ const submitAndLeasePlain = statement('submit_and_lease', {
     },
     gate: { with: GATE, open: '(SELECT open FROM h)', patienceMs: PATIENCE_MS },
     runs: HELD_RUNS,
-    answer: `, m AS NOT MATERIALIZED (SELECT * FROM r), e AS (${MOVES_WRITTEN})
+    answer: `, m AS NOT MATERIALIZED (SELECT * FROM r), e AS (${MOVES_WRITTEN} WHERE m.leased_n IS NULL)
     SELECT x.iso, x.job_id, x.lease_ttl_ms, x.lease_expires_at, x.continuation_ms, x.leader_epoch
     FROM g LEFT JOIN (SELECT a.iso, r.* FROM a, r) x ON true`,
   }),

@@ -213,6 +213,16 @@ export const deleteEvents = statement('delete_events', {
   ],
 })
 
+/** The jobs are locked. After their last rows in `events`, the rest of their events would have gaps. */
+export const forgetMoves = statement('forget_moves', {
+  params: JOB_IDS,
+  row: {},
+  ...both(
+    (ids) => `UPDATE ichido.ended SET leased_n = NULL, leased_tx = NULL, ended_n = NULL, ended_tx = NULL
+    WHERE job_id IN ${ids} AND (leased_n IS NOT NULL OR ended_n IS NOT NULL)`,
+  ),
+})
+
 /** The other parts of a job, in the lock order of other transactions. */
 const PARTS = [
   'upload_waits',

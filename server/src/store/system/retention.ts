@@ -170,7 +170,9 @@ export function removeEvents(
     const locked = yield* lock(term, jobIds)
     if (locked === NO_JOBS) return { removed: 0, unfinished: false }
     const due = (yield* query(sql.examineEvents, { job_ids: locked, age_ms: ageMs })).map(({ id }) => id)
-    const removed = (yield* query(sql.deleteEvents, { job_ids: JSON.stringify(due), max: EVENTS_MAX })).length
+    const ids = { job_ids: JSON.stringify(due) }
+    yield* query(sql.forgetMoves, ids)
+    const removed = (yield* query(sql.deleteEvents, { ...ids, max: EVENTS_MAX })).length
     return { removed, unfinished: removed === EVENTS_MAX }
   })
 }

@@ -1,9 +1,10 @@
+import { ALL_EVENTS } from '../../store/events/event-sources.sql.ts'
 import { HELD_STATE, READY_STATE } from '../../store/runs/rooms.sql.ts'
 import { type Row, type SqlValue, unnamed, type Work } from '../../store/statement.ts'
 
 /**
- * Tests look at runs, and change them, as if they were in one table `ichido.runs`, whichever room they are in. Only `sql()` knows
- * this table.
+ * Tests look at runs, and change them, as if they were in one table `ichido.runs`, whichever room they are in. They read events as if
+ * all were rows of `ichido.events`. Only `sql()` does this.
  */
 
 const NO_TEXT = 'CAST(NULL AS text)'
@@ -61,6 +62,10 @@ const COLUMNS: Record<string, Rooms> = {
   last_event_n: same('n'),
   outcome_hash: { ready: NO_TEXT, held: NO_TEXT, ended: 'r.outcome_hash' },
   error: { ready: NO_TEXT, held: 'r.error', ended: 'r.error' },
+  leased_n: { ready: NO_TIME, held: 'r.leased_n', ended: 'r.leased_n' },
+  leased_tx: { ready: NO_TIME, held: 'r.leased_tx', ended: 'r.leased_tx' },
+  ended_n: { ready: NO_TIME, held: NO_TIME, ended: 'r.ended_n' },
+  ended_tx: { ready: NO_TIME, held: NO_TIME, ended: 'r.ended_tx' },
 }
 
 function same(column: string): Rooms {
@@ -77,11 +82,30 @@ const inRoom = (room: Room) => {
 
 const RUNS = ROOMS.map(inRoom).join(' UNION ALL ')
 
+const ALIAS = '(?:\\s+(?!WHERE\\b|JOIN\\b|LEFT\\b|CROSS\\b|ORDER\\b|GROUP\\b|LIMIT\\b|ON\\b|FOR\\b|SET\\b)([a-z]\\w*))?'
+const RUNS_READ = new RegExp(`\\bichido\\.runs\\b${ALIAS}`, 'g')
+const EVENTS_READ = new RegExp(`\\bichido\\.events\\b${ALIAS}`, 'g')
+
 /** The text with every `ichido.runs` that is read replaced. */
 export function readingRuns(text: string): string {
-  const alias =
-    /\bichido\.runs\b(?:\s+(?!WHERE\b|JOIN\b|LEFT\b|CROSS\b|ORDER\b|GROUP\b|LIMIT\b|ON\b|FOR\b|SET\b)([a-z]\w*))?/g
-  return text.replaceAll(alias, (_, name: string | undefined) => `(${RUNS}) AS ${name ?? 'runs'}`)
+  return text.replaceAll(RUNS_READ, (_, name: string | undefined) => `(${RUNS}) AS ${name ?? 'runs'}`)
+}
+
+/** The same for `ichido.events`: on PostgreSQL some events have no row of their own. */
+export function readingEvents(text: string): { postgres: string; sqlite: string } {
+  if (!/^\s*(SELECT|WITH)\b/.test(text)) return { postgres: text, sqlite: text }
+  const all = (_: string, name: string | undefined) => `${ALL_EVENTS.postgres} AS ${name ?? 'events'}`
+  return { postgres: text.replaceAll(EVENTS_READ, all), sqlite: text }
+}
+
+/** Removes the events of a job before a number, as retention does. */
+export function* removeEvents(jobId: string, before: number): Work<void> {
+  for (const text of [
+    'DELETE FROM ichido.events WHERE job_id = $1 AND n < $2',
+    'UPDATE ichido.ended SET leased_n = NULL, leased_tx = NULL WHERE job_id = $1 AND leased_n < $2',
+    'UPDATE ichido.ended SET ended_n = NULL, ended_tx = NULL WHERE job_id = $1 AND ended_n < $2',
+  ])
+    yield { kind: 'query', statement: unnamed(text), params: [jobId, before] }
 }
 
 const DELETE = /^\s*DELETE FROM ichido\.runs(?: WHERE (.*?))?\s*$/s
@@ -184,6 +208,8 @@ function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
       started_at: row.state === 'RUNNING' ? (row.started_at ?? row.created_at) : null,
       deadline_at: row.continuation_state === 'CONFIRMING' ? (row.continuation_check_deadline_at ?? 0) : null,
       error: row.error,
+      leased_n: row.leased_n,
+      leased_tx: row.leased_tx,
     },
     ended: {
       ...common,
@@ -195,6 +221,10 @@ function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
       finished_at: row.finished_at ?? row.created_at,
       outcome_hash: row.outcome_hash,
       error: row.error,
+      leased_n: row.leased_n,
+      leased_tx: row.leased_tx,
+      ended_n: row.ended_n,
+      ended_tx: row.ended_tx,
     },
   }
   const entries = Object.entries(values[room])

@@ -8,7 +8,7 @@ import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import { command, type Store } from '../../store/port.ts'
 import { queryText, type Row, type SqlValue } from '../../store/statement.ts'
 import { ENGINES, type Engine } from '../services/services.ts'
-import { changeRuns, changesRuns, readingRuns } from './runs-table.ts'
+import { changeRuns, changesRuns, readingEvents, readingRuns, removeEvents } from './runs-table.ts'
 
 export interface TestStore {
   store: Store
@@ -68,8 +68,15 @@ export function eachEngine(suite: (given: { engine: Engine; store(): Store }) =>
 /** Runs any SQL in the notation of our statements: `ichido.table`, `$1`, `now_ms()`. Runs are in one table, `ichido.runs`. */
 export function sql(store: Store, text: string, ...params: SqlValue[]): Promise<Row[]> {
   return store.write(
-    command('test', () => (changesRuns(text) ? changeRuns(text, params) : queryText(readingRuns(text), ...params))),
+    command('test', () =>
+      changesRuns(text) ? changeRuns(text, params) : queryText(readingEvents(readingRuns(text)), ...params),
+    ),
   )
+}
+
+/** Removes the events of a job before a number, by default all. */
+export function removeEventsOf(store: Store, jobId: string, before: number = Number.MAX_SAFE_INTEGER): Promise<void> {
+  return store.write(command('test', () => removeEvents(jobId, Math.min(before, 2 ** 31 - 1))))
 }
 
 /** A name that no other test uses. */

@@ -106,17 +106,17 @@ describe('the leader', () => {
   })
 
   /**
-   * Inserts an event of this run without committing. A leader that writes the same event waits in its transaction, for the process
-   * that this returns.
+   * Inserts the end of this run without committing. A leader that ends the run waits in its transaction, for the process that this
+   * returns.
    */
-  async function obstruct({ runId, jobId }: Leased): Promise<number> {
-    const [run] = await sql(store, 'SELECT last_event_n FROM ichido.runs WHERE id = $1', runId)
-    const n = integer(run, 'last_event_n') + 1
+  async function obstruct({ jobId }: Leased): Promise<number> {
     await client.query('BEGIN')
     await client.query(
-      `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-        VALUES ($1, $2, 'run', $2, 'work', '{}', 0)`,
-      [jobId, n],
+      `INSERT INTO ichido.ended (job_id, run_no, run_id, user_id, latest, state, attempt, retry_count, version, run_at, created_at,
+          finished_at, n)
+        SELECT job_id, run_no, run_id, user_id, false, 'SUCCEEDED', attempt, retry_count, version, run_at, created_at, 0, n
+        FROM ichido.held WHERE job_id = $1`,
+      [jobId],
     )
     const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
     return only(rows).pid

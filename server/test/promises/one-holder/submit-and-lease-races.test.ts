@@ -49,7 +49,7 @@ const put = (scene: Scene, settings: Partial<QueueSettings>) =>
   nodes.b().write(putQueue(scene.queue, settings, { id: v7(), actor: 'op' }))
 
 describe('submit-and-lease stores the same rows as a submit and then a lease', () => {
-  const OF_THIS_RUN = ['id', 'run_id', 'job_id', 'token', 'lease_id', 'poll_id', 'fair_tag']
+  const OF_THIS_RUN = ['id', 'run_id', 'job_id', 'token', 'lease_id', 'poll_id', 'fair_tag', 'leased_tx']
   const TIMES = ['run_at', 'created_at', 'assigned_at', 'started_at', 'lease_expires_at']
 
   function comparable(row: Row): Row {

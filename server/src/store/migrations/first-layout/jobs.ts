@@ -116,7 +116,9 @@ export const jobs: readonly Ddl[] = [
       leader_epoch bigint,
       deadline_at bigint,
       cancel_requested_at bigint,
-      error text
+      error text,
+      leased_n integer,
+      leased_tx bigint
     )`,
     ` WITH (fillfactor = 45, ${OFTEN_VACUUMED})`,
   ),
@@ -127,7 +129,8 @@ export const jobs: readonly Ddl[] = [
   'CREATE INDEX held_user ON ichido.held (user_id)',
   'CREATE INDEX held_definition ON ichido.held (definition_id) WHERE definition_id IS NOT NULL',
 
-  // Each ended run has one row, which is written once: only `latest` changes, when the job is retried.
+  // Each ended run has one row, which is written once. Later only `latest` changes, when the job is retried, and the events' columns,
+  // when the events are removed.
   room(`CREATE TABLE ichido.ended (
       job_id uuid NOT NULL,
       run_no integer NOT NULL,
@@ -153,8 +156,18 @@ export const jobs: readonly Ddl[] = [
       n bigint NOT NULL,
       outcome_hash text,
       error text,
+      leased_n integer,
+      leased_tx bigint,
+      ended_n integer,
+      ended_tx bigint,
       PRIMARY KEY (job_id, run_no)
     )`),
+  // On PostgreSQL these columns are the events of a lease that starts its runs, and of every end: their number, and the
+  // transaction that wrote them. Rows of `events` for them cost a fifth of a drained job. They are null when there is a row, or
+  // when the events of the job were removed.
+  { postgres: 'CREATE INDEX held_leased_tx ON ichido.held (leased_tx) WHERE leased_tx IS NOT NULL' },
+  { postgres: 'CREATE INDEX ended_leased_tx ON ichido.ended (leased_tx) WHERE leased_tx IS NOT NULL' },
+  { postgres: 'CREATE INDEX ended_ended_tx ON ichido.ended (ended_tx) WHERE ended_tx IS NOT NULL' },
   // Most runs succeed, and they pay for no index but the primary key. Both indexes end with job_id, so that a page of a list
   // reads only its own rows.
   "CREATE INDEX ended_unsuccessful ON ichido.ended (state, job_id) WHERE latest AND state <> 'SUCCEEDED'",
