@@ -24,7 +24,7 @@ export async function lone({ size, database, say }: Stage): Promise<Comparison[]
   const input = () => ({ kind: 'welcome', payload: payload(n) })
   const options = () => ({ key: keyOf(n++) })
   async function direct(): Promise<void> {
-    await deps.store.write(await submission.prepare(LOCAL_ADMIN, input(), options()))
+    await submission.submitIn((command) => deps.store.write(command), LOCAL_ADMIN, input(), options())
     // The batched submission wakes the queue, too, and the wake-up is not what this measures.
     deps.bus.wake(['queue:default'])
   }

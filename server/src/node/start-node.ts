@@ -277,8 +277,8 @@ const noTransactions: SubmitIn = async () => {
 function submitInTransaction(services: Services, store: PostgresStore, channel: string): SubmitIn {
   return async (tx, caller, input, submitOptions) => {
     if (!isClient(tx)) throw new TypeError('tx must be a client of pg, inside a transaction')
-    const [outcome] = await store.writeIn(tx, services.submission.prepare(caller, input, submitOptions))
-    if (outcome === undefined) throw new Error('A submission has an outcome')
+    const { submission } = services
+    const outcome = await submission.submitIn((command) => store.writeIn(tx, command), caller, input, submitOptions)
     if (outcome.kind !== 'created') services.evidence.notCreated(outcome)
     else if (outcome.due) {
       await tx.query({ text: 'SELECT pg_notify($1, $2)', values: [channel, `queue:${outcome.queue}`] })

@@ -12,7 +12,6 @@ import { sha256Of, someBytes, testBlobs } from '../../testing/services/artifacts
 import { ENGINES } from '../../testing/services/services.ts'
 import { registered } from '../../testing/services/workers.ts'
 import { unique, until } from '../../testing/store/store.ts'
-import { byRunAt } from '../../testing/store/tags.ts'
 
 const BYTES_MAX = 300_000
 const BYTES = { 'content-type': 'application/octet-stream' }
@@ -243,7 +242,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const { job_id, queue } = await submit([{ name: 'in' }])
     const sent = await send({ name: 'in', job_id }, input)
     expect((await fetchBytes(idOf(sent), {}, worker)).statusCode).toBe(404)
-    await http.services.deps.store.write(promoteDue(1_000, byRunAt))
+    await http.services.deps.store.write(promoteDue(1_000, []))
     const [lease] = await http.services.runs.lease(workerId, {
       queues: [queue],
       kinds: [],

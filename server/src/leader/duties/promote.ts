@@ -1,5 +1,5 @@
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
-import type { MakerDeps } from '../election/batches.ts'
+import { type MakerDeps, wakeQueues } from '../election/batches.ts'
 
 /** Moves delayed runs into their queues when they are due. Any node may do it, and several at once do no harm. */
 export function createPromote({
@@ -10,8 +10,11 @@ export function createPromote({
 }: Pick<MakerDeps, 'store' | 'bus' | 'fairTags' | 'settings'>): () => Promise<number | null> {
   return async () => {
     const batchMax = settings.get('promote_batch_max')
-    const { queues, count, nextInMs } = await store.write(promoteDue(batchMax, fairTags.tagsFor))
-    bus.wake(queues.map((queue) => `queue:${queue}` as const))
-    return count === batchMax ? 0 : nextInMs
+    const { promoted, nextInMs } = await fairTags.learnFrom(
+      (leased) => store.write(promoteDue(batchMax, leased)),
+      ({ promoted }) => promoted,
+    )
+    wakeQueues(bus, promoted)
+    return promoted.length === batchMax ? 0 : nextInMs
   }
 }

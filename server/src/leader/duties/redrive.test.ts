@@ -24,7 +24,6 @@ import {
 } from '../../testing/store/dead-letters.ts'
 import { KEY_TTL_MS, Scene } from '../../testing/store/scene.ts'
 import { eachEngine, sql, until } from '../../testing/store/store.ts'
-import { byClock } from '../../testing/store/tags.ts'
 
 eachEngine(({ store }) => {
   const newScene = () => new Scene(store())
@@ -225,7 +224,7 @@ eachEngine(({ store }) => {
   }
 
   function stepOf({ redriveId, version }: Redrive, term: Awaited<ReturnType<typeof lead>>) {
-    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagsFor: byClock })
+    return stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), leased: [] })
   }
 
   function crashing<T>(command: Command<T>): Promise<T> {

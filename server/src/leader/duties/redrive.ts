@@ -13,8 +13,11 @@ export function createRedrive(
 ): () => Promise<number | null> {
   async function step(redriveId: string, version: number): Promise<void> {
     const nextRunIds = Array.from({ length: settings.get('redrive_batch_max') }, () => world.uuid())
-    const item = { redriveId, version, nextRunIds, auditId: world.uuid(), tagsFor: fairTags.tagsFor }
-    const { retried } = await store.write(stepRedrive(term, item))
+    const item = { redriveId, version, nextRunIds, auditId: world.uuid() }
+    const { retried } = await fairTags.learnFrom(
+      (leased) => store.write(stepRedrive(term, { ...item, leased })),
+      ({ retried }) => retried.flatMap(({ ready }) => ready ?? []),
+    )
     for (const { parkedMs } of retried) {
       meter.retried('redrive')
       if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)

@@ -1,7 +1,9 @@
 import { FIRST_ID } from '../../core/run/job.ts'
 import { ticksBetween } from '../../core/schedule/schedule.ts'
 import { planTicks } from '../../core/schedule/ticks.ts'
+import type { Command } from '../../store/port.ts'
 import { type RunningBackfill, runningBackfills, stepBackfill } from '../../store/schedules/backfills.ts'
+import type { Maker } from '../../store/schedules/definition-jobs.ts'
 import {
   type DueDefinition,
   findDue,
@@ -13,7 +15,7 @@ import {
   tryWaitingTicks,
 } from '../../store/schedules/ticks.ts'
 import type { Term } from '../../store/system/term.ts'
-import { BATCH_CHARS_MAX, eachByItself, type MakerDeps, wakeQueues } from '../election/batches.ts'
+import { BATCH_CHARS_MAX, eachByItself, type MakerDeps, makeJobs } from '../election/batches.ts'
 import type { ClockWatch } from '../election/clock-watch.ts'
 import type { Leading } from '../election/elect.ts'
 
@@ -24,16 +26,16 @@ interface ScheduleOptions extends MakerDeps {
 
 /** Makes the jobs of due and of waiting ticks, for one term, in bounded batches. */
 export function createSchedule(options: ScheduleOptions, leading: Leading): () => Promise<number | null> {
-  const { world, store, bus, meter, settings, fairTags, clock, onTrouble } = options
-  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
+  const { world, store, meter, settings, clock, onTrouble } = options
   /** Definitions with waiting ticks take turns in the order of their ids. */
   let tried = FIRST_ID
   /** Definitions whose rule cannot be read, and that were reported. */
   const unreadable = new Set<string>()
 
-  function tell(ticks: readonly Tick[]): void {
+  async function make(commandOf: (maker: Maker) => Command<Tick[]>): Promise<Tick[]> {
+    const ticks = await makeJobs(options, commandOf, (ticks) => ticks)
     for (const { outcome, lateMs } of ticks) meter.ticked(outcome, lateMs)
-    wakeQueues(bus, ticks)
+    return ticks
   }
 
   function plan(definition: DueDefinition, lateness: { nowMs: number; evenMs: number; max: number }): Planned[] {
@@ -49,9 +51,9 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
   }
 
   /** A locked user must not delay all others. */
-  const make = (planned: readonly Planned[]): Promise<Tick[]> =>
+  const makePlanned = (planned: readonly Planned[]): Promise<Tick[]> =>
     eachByItself(
-      { attempt: (some) => store.write(makeTicks(leading, some, maker)), leading, onTrouble },
+      { attempt: (some) => make((maker) => makeTicks(leading, some, maker)), leading, onTrouble },
       planned,
       ({ definition }) => `schedules of ${definition.userId}`,
     )
@@ -63,8 +65,7 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     const more = found.length === batchMax || waiting.length < found.length
     tried = more ? (waiting.at(-1)?.definitionId ?? FIRST_ID) : FIRST_ID
     if (waiting.length === 0) return false
-    const made = await store.write(tryWaitingTicks(leading, waiting, maker))
-    tell(made)
+    const made = await make((maker) => tryWaitingTicks(leading, waiting, maker))
     return made.length > 0 || more
   }
 
@@ -81,8 +82,7 @@ export function createSchedule(options: ScheduleOptions, leading: Leading): () =
     const planned = shares(definitions, batchMax).flatMap(({ one, max }) =>
       plan(one, { nowMs, evenMs: clock.evenMs, max }),
     )
-    const made = await make(planned)
-    tell(made)
+    const made = await makePlanned(planned)
     // A due definition that was skipped, because it is locked or changed, gets its turn after the interval.
     if (moreWaits || made.length > 0) return 0
     const nextInMs = await store.read(findNextTick())
@@ -110,8 +110,7 @@ const BACKFILLS_MAX = 20
 
 /** Continues every running backfill by one bounded step. */
 export function createBackfill(options: MakerDeps, term: Term): () => Promise<number | null> {
-  const { world, store, bus, meter, settings, fairTags } = options
-  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
+  const { store, meter, settings } = options
   /** A backfill that waits for a quota or a job must not keep later ones from their turn. */
   let after = FIRST_ID
   /** True if one has moved since all had their last turn. */
@@ -122,9 +121,9 @@ export function createBackfill(options: MakerDeps, term: Term): () => Promise<nu
     const fitting = Math.max(1, Math.floor(BATCH_CHARS_MAX / (definition?.payload.length ?? 1)))
     const max = Math.min(settings.get('schedule_batch_max'), fitting)
     const ticks = definition === null ? [] : ticksBetween(schedule, atMs, toMs, max)
-    const { made, goesOn } = await store.write(stepBackfill(term, { backfill, definition, ticks }, maker))
+    const commandOf = (maker: Maker) => stepBackfill(term, { backfill, definition, ticks }, maker)
+    const { made, goesOn } = await makeJobs(options, commandOf, ({ made }) => made)
     for (const { outcome } of made) meter.ticked(outcome, null)
-    wakeQueues(bus, made)
     return goesOn
   }
 

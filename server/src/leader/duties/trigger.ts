@@ -1,18 +1,19 @@
 import { FIRST_ID } from '../../core/run/job.ts'
 import type { Limits } from '../../services/deps.ts'
+import type { Command } from '../../store/port.ts'
+import type { Maker } from '../../store/schedules/definition-jobs.ts'
 import {
   dropWaitingTriggers,
   findUnprocessed,
   findWaitingTriggers,
   type Made,
   type OnTopic,
-  type Processed,
   processTriggers,
   tryWaitingTriggers,
   type Unprocessed,
   type WaitingDefinition,
 } from '../../store/triggers/process-triggers.ts'
-import { BATCH_CHARS_MAX, eachByItself, type MakerDeps, wakeQueues } from '../election/batches.ts'
+import { BATCH_CHARS_MAX, eachByItself, type MakerDeps, makeJobs } from '../election/batches.ts'
 import type { Leading } from '../election/elect.ts'
 
 interface TriggerOptions extends MakerDeps {
@@ -22,14 +23,15 @@ interface TriggerOptions extends MakerDeps {
 
 /** Makes the jobs of triggers in the order of their arrival, for one term, in bounded batches. */
 export function createTrigger(options: TriggerOptions, leading: Leading): () => Promise<number | null> {
-  const { world, store, bus, meter, settings, limits, fairTags, onTrouble } = options
-  const maker = { newId: world.uuid, tagsFor: fairTags.tagsFor }
+  const { store, meter, settings, limits, onTrouble } = options
   /** Definitions with waiting triggers take turns in the order of their ids. */
   let tried = FIRST_ID
 
-  function tell(made: readonly Made[]): void {
-    for (const { outcome } of made) meter.triggerDecided(outcome)
-    wakeQueues(bus, made)
+  async function make<T>(commandOf: (maker: Maker) => Command<T>, madeIn: (answer: T) => readonly Made[]): Promise<T> {
+    const failingFast = (maker: Maker) => ({ ...commandOf(maker), failFastOnLock: true })
+    const answer = await makeJobs(options, failingFast, madeIn)
+    for (const { outcome } of madeIn(answer)) meter.triggerDecided(outcome)
+    return answer
   }
 
   /** Returns true if there is more to do at once. */
@@ -44,10 +46,12 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
     }
     const live = waiting.filter(({ userId }) => userId !== null)
     const attempt = (some: readonly WaitingDefinition[]) =>
-      store.write({ ...tryWaitingTriggers(leading, some, limits.payloadBytesMax, maker), failFastOnLock: true })
+      make(
+        (maker) => tryWaitingTriggers(leading, some, limits.payloadBytesMax, maker),
+        (made) => made,
+      )
     // A locked user must not delay all others.
     const made = await eachByItself({ attempt, leading, onTrouble }, live, ({ userId }) => `triggers of ${userId}`)
-    tell(made)
     return made.length > 0 || dropped > 0 || tried !== FIRST_ID
   }
 
@@ -55,29 +59,28 @@ export function createTrigger(options: TriggerOptions, leading: Leading): () => 
     const { triggers, definitions } = await store.read(findUnprocessed(max))
     if (triggers.length === 0) return 0
     const some = bounded(triggers, definitions, max)
-    const process = (some: readonly Unprocessed[], hasty: boolean) => {
+    const process = async (some: readonly Unprocessed[], hasty: boolean): Promise<number> => {
       const topics = new Set(some.map(({ topic }) => topic))
       const userIds = definitions.flatMap(({ topic, userId }) => (topics.has(topic) ? [userId] : []))
       const batch = { triggers: some, userIds, hasty }
-      return store.write({ ...processTriggers(leading, batch, limits.payloadBytesMax, maker), failFastOnLock: true })
+      const { triggers } = await make(
+        (maker) => processTriggers(leading, batch, limits.payloadBytesMax, maker),
+        ({ made }) => made,
+      )
+      return triggers
     }
-    const done = await process(some, false).catch(async () => {
+    return process(some, false).catch(async () => {
       // A locked user or definition must not delay all others.
-      const results: Processed[] = []
+      let done = 0
       for (const [topic, own] of Map.groupBy(some, ({ topic }) => topic)) {
         if (!leading.trusted()) break
-        await process(own, true).then(
-          (result) => results.push(result),
-          (error: unknown) => onTrouble(`triggers of the topic ${topic}`, error),
-        )
+        done += await process(own, true).catch((error: unknown) => {
+          onTrouble(`triggers of the topic ${topic}`, error)
+          return 0
+        })
       }
-      return {
-        triggers: results.reduce((sum, { triggers }) => sum + triggers, 0),
-        made: results.flatMap(({ made }) => made),
-      }
+      return done
     })
-    tell(done.made)
-    return done.triggers
   }
 
   return async () => {

@@ -1,21 +1,36 @@
 import type { Bus } from '../../bus/port.ts'
 import type { Deps } from '../../services/deps.ts'
 import type { FairTags } from '../../services/leasing/fair-tags.ts'
+import type { Tagged } from '../../store/leasing/fair-tags.ts'
+import type { Command } from '../../store/port.ts'
+import type { Maker } from '../../store/schedules/definition-jobs.ts'
 import type { Leading } from './elect.ts'
 
 /** Shared by the duties that make jobs. */
 
 /** The dependencies of these duties. */
 export interface MakerDeps extends Pick<Deps, 'world' | 'store' | 'bus' | 'meter' | 'settings'> {
-  fairTags: Pick<FairTags, 'tagsFor'>
+  fairTags: Pick<FairTags, 'learnFrom'>
 }
 
 /** Payloads have up to 1 MB. A larger transaction gains nothing and holds its locks longer. */
 export const BATCH_CHARS_MAX = 4 * 1024 * 1024
 
-/** Wakes the queues whose new jobs can be leased now. */
-export function wakeQueues(bus: Bus, made: readonly { wakes: string | null }[]): void {
-  bus.wake([...new Set(made.flatMap(({ wakes }) => (wakes === null ? [] : [`queue:${wakes}` as const])))])
+/** Runs a command that makes jobs. Then wakes the queues whose new jobs can be leased now. */
+export async function makeJobs<T>(
+  { world, store, bus, fairTags }: MakerDeps,
+  commandOf: (maker: Maker) => Command<T>,
+  madeIn: (answer: T) => readonly { ready: Tagged | null }[],
+): Promise<T> {
+  const readyIn = (answer: T) => madeIn(answer).flatMap(({ ready }) => ready ?? [])
+  const run = (leased: Maker['leased']) => store.write(commandOf({ newId: world.uuid, leased }))
+  const answer = await fairTags.learnFrom(run, readyIn)
+  wakeQueues(bus, readyIn(answer))
+  return answer
+}
+
+export function wakeQueues(bus: Bus, ready: readonly Tagged[]): void {
+  bus.wake([...new Set(ready.map(({ queue }) => `queue:${queue}` as const))])
 }
 
 interface Attempt<T, R> {

@@ -10,7 +10,6 @@ import { queryText } from '../../store/statement.ts'
 import { type TestServices, testServices } from '../../testing/services/services.ts'
 import { Gate } from '../../testing/store/gate.ts'
 import { openNode, unique, until } from '../../testing/store/store.ts'
-import { tagged } from '../../testing/store/tags.ts'
 import { LOCAL_ADMIN } from '../access/access.ts'
 
 /** An application may keep its transaction open for long, and other users must not wait for it. */
@@ -40,7 +39,8 @@ afterAll(async () => {
 /** Like `submit(…, { tx })` in a transaction that stays open. */
 async function keepRowsOf(caller: Caller): Promise<void> {
   await application.query('BEGIN')
-  await store.writeIn(application, given.services.submission.prepare(caller, COSTLY, { key: null }))
+  const { submission } = given.services
+  await submission.submitIn((command) => store.writeIn(application, command), caller, COSTLY, { key: null })
 }
 
 test('a report with a cost waits for its own user only', async () => {
@@ -135,7 +135,7 @@ test('calls that wait for a locked row do not delay other calls', async () => {
   const delayed = await submission.submit(BOB, { kind: 'work', delay_seconds: 3_600 }, { key: null })
   const { outcome } = await jobs.cancel(BOB, delayed.kind === 'created' ? delayed.jobId : '')
   expect(outcome).toBe('canceled')
-  expect(await store.write(promoteDue(10, tagged(1)))).toMatchObject({ count: 0 })
+  expect(await store.write(promoteDue(10, []))).toMatchObject({ promoted: [] })
   expect(settled).toBe(0)
   await application.query('ROLLBACK')
   await all

@@ -117,7 +117,10 @@ export function createDeadLetterService(
     async retry(caller, jobId) {
       await own(caller, jobId)
       const item = { jobId, nextRunId: world.uuid() }
-      const outcome = await store.write(retryJob(item, caller.userId, world.uuid(), fairTags.tagsFor))
+      const outcome = await fairTags.learnFrom(
+        (leased) => store.write(retryJob(item, caller.userId, world.uuid(), leased)),
+        (outcome) => (outcome.kind === 'retried' && outcome.ready !== null ? [outcome.ready] : []),
+      )
       if (outcome.kind === 'refused') throw refusal(outcome)
       meter.retried('person')
       if (outcome.parkedMs !== null) meter.deadLetterResolved('retried', outcome.parkedMs)

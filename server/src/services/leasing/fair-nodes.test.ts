@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { World } from '@ichido/sdk/world'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { freshDatabase } from '../../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../../bus/embedded.ts'
@@ -9,6 +10,7 @@ import type { SubmitInput } from '../../contract/submit.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { createPromote } from '../../leader/duties/promote.ts'
 import { realWorld } from '../../node/world.ts'
+import type { PostgresStore } from '../../store/engines/postgres/postgres.ts'
 import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import type { Store } from '../../store/port.ts'
 import { callerOf } from '../../testing/services/each-services.ts'
@@ -61,11 +63,11 @@ async function lease(node: Services, queue: string, max: number): Promise<string
 }
 
 describe('two nodes on PostgreSQL', () => {
-  let opened: { stores: Store[]; leave: () => Promise<void> } | undefined
-  const store = (i: number): Store => opened?.stores[i] ?? unopened()
+  let opened: { url: string; stores: PostgresStore[]; leave: () => Promise<void> } | undefined
+  const store = (i: number): PostgresStore => opened?.stores[i] ?? unopened()
   beforeAll(async () => {
     const { url, leave } = await freshDatabase()
-    opened = { stores: [await openNode(url), await openNode(url)], leave }
+    opened = { url, stores: [await openNode(url), await openNode(url)], leave }
   })
   afterAll(async () => {
     for (const store of opened?.stores ?? []) await store.close()
@@ -115,6 +117,40 @@ describe('two nodes on PostgreSQL', () => {
     await sql(store(0), 'UPDATE ichido.runs SET run_at = run_at - $2 WHERE job_id = $1', delayed, HOUR_MS)
     await createPromote({ ...b.deps, fairTags: b.fairTags })()
     expect(await lease(a, queue, 100)).toEqual([...backlog, delayed])
+  })
+
+  test('a job that follows a promoted run on the same node comes behind it', async () => {
+    const [queue, caller] = [unique('queue'), callerOf('submitter')]
+    const node = nodeOn(store(0))
+    const delayed = await submit(node, caller, { queue, delay_seconds: 3_600 })
+    const backlog = await submitMany(node, caller, queue, 5)
+    await sql(store(0), 'UPDATE ichido.runs SET run_at = run_at - $2 WHERE job_id = $1', delayed, HOUR_MS)
+    await createPromote({ ...node.deps, fairTags: node.fairTags })()
+    const later = await submitMany(node, caller, queue, 2)
+    expect(await lease(node, queue, 100)).toEqual([...backlog, delayed, ...later])
+  })
+
+  test('jobs in open transactions of one user keep their order', async () => {
+    const [queue, caller] = [unique('queue'), callerOf('submitter')]
+    const node = nodeOn(store(0))
+    // The first job of a user makes a row, which the other transactions would wait for.
+    await submit(node, caller, { queue: unique('another') })
+    const clients = [1, 2, 3].map(() => new pg.Client(opened?.url))
+    const expected: string[] = []
+    for (const client of clients) {
+      await client.connect()
+      await client.query('BEGIN')
+      const write: Store['write'] = (command) => store(0).writeIn(client, command)
+      const outcome = await node.submission.submitIn(write, caller, { kind: 'work', queue }, { key: null })
+      if (outcome.kind !== 'refused') expected.push(outcome.jobId)
+    }
+    for (const client of clients.toReversed()) {
+      await client.query('COMMIT')
+      await client.end()
+    }
+    const tags = await sql(store(0), 'SELECT fair_tag FROM ichido.runs WHERE queue = $1 ORDER BY fair_tag', queue)
+    expect(tags.map(({ fair_tag }) => fair_tag)).toEqual([1, 2, 3])
+    expect(await lease(node, queue, 100)).toEqual(expected)
   })
 
   test('a node without leases learns the last leased tags of others', async () => {

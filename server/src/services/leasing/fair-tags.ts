@@ -2,9 +2,10 @@ import {
   findLastTags,
   type LastTag,
   type Place,
+  type QueueTime,
   raiseQueueTimes,
-  readLastTags,
-  type TagsFor,
+  type Tagged,
+  timeName,
 } from '../../store/leasing/fair-tags.ts'
 import type { Deps } from '../deps.ts'
 
@@ -15,11 +16,7 @@ const SHARE_MS = 500
 const QUEUES_MAX = 1_000
 const USERS_MAX = 10_000
 
-interface QueueTime {
-  queue: string
-  priority: number
-  /** The value of the store. */
-  tag: number
+interface CachedTime extends QueueTime {
   /** The highest tag that was leased here and is not in the store yet; 0: none. */
   leasedTag: number
   users: Map<string, UserTags>
@@ -32,6 +29,17 @@ interface UserTags {
   askedAtMs: number
 }
 
+const UNKNOWN: UserTags = {
+  lastTag: 0,
+  givenAtMs: Number.NEGATIVE_INFINITY,
+  askedAtMs: Number.NEGATIVE_INFINITY,
+}
+
+/** The store does not show the tags of a running transaction yet. Tags of a refused submission are forgotten soon. */
+function recentTag({ lastTag, givenAtMs, askedAtMs }: UserTags, nowMs: number): number {
+  return nowMs - Math.max(givenAtMs, askedAtMs) < KNOWN_MS ? lastTag : 0
+}
+
 /**
  * Ready runs of one priority in a queue are ordered by tag. A new tag is behind the user's own last tag, and not before
  * the time of the queue, which is the last leased tag. So a user with one job comes right after the jobs that are being
@@ -39,12 +47,15 @@ interface UserTags {
  * cached for a second. The jobs of one user and priority keep their order, across nodes up to that second.
  */
 export interface FairTags {
-  /** Runs in the transaction that makes runs ready. */
-  tagsFor: TagsFor
-  /** From memory; null: the store must be asked. */
-  known(places: readonly Place[]): number[] | null
+  /** Gives tags from memory; null: the store must be asked. */
+  known<P extends Place>(places: readonly P[]): Tagged<P>[] | null
   /** Asks the store first. */
-  find(places: readonly Place[]): Promise<number[]>
+  find<P extends Place>(places: readonly P[]): Promise<Tagged<P>[]>
+  /**
+   * For a command that gives the tags itself, in its transaction. The command takes the times that this node has not shared yet,
+   * and `tagsIn` finds the tags in its answer.
+   */
+  learnFrom<T>(run: (leased: readonly QueueTime[]) => Promise<T>, tagsIn: (answer: T) => readonly Tagged[]): Promise<T>
   /** A run with this tag was leased. */
   leased(queue: string, tag: number, priority: number): void
   /** Writes the last leased tags for the other nodes. */
@@ -54,13 +65,12 @@ export interface FairTags {
 }
 
 export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>): FairTags {
-  const queues = new Map<string, QueueTime>()
+  const queues = new Map<string, CachedTime>()
   let callOffSharing: (() => void) | null = null
   let asking: Promise<unknown> | null = null
 
-  function timeOf(queue: string, priority: number): QueueTime {
-    // Each priority has its own time, because a high priority runs ahead of the others.
-    const name = `${priority} ${queue}`
+  function timeOf({ queue, priority }: Pick<Place, 'queue' | 'priority'>): CachedTime {
+    const name = timeName({ queue, priority })
     let time = queues.get(name)
     if (time === undefined) {
       if (queues.size >= QUEUES_MAX) forget()
@@ -74,61 +84,72 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
     for (const [name, { leasedTag }] of queues) if (leasedTag === 0) queues.delete(name)
   }
 
-  function isKnown({ queue, userId, priority }: Place, nowMs: number): boolean {
-    const user = timeOf(queue, priority).users.get(userId)
-    return user !== undefined && nowMs - user.askedAtMs < KNOWN_MS
+  function isKnown(place: Place, nowMs: number): boolean {
+    return nowMs - tagsOf(timeOf(place), place).askedAtMs < KNOWN_MS
   }
 
-  function unknown(places: readonly Place[], nowMs: number): Place[] {
-    const distinct = new Map<string, Place>()
-    for (const place of places) {
-      if (!isKnown(place, nowMs)) distinct.set(JSON.stringify([place.queue, place.priority, place.userId]), place)
-    }
-    return [...distinct.values()]
+  function tagsOf({ users }: CachedTime, { userId }: Place): UserTags {
+    return users.get(userId) ?? UNKNOWN
+  }
+
+  function remember({ users }: CachedTime, { userId }: Place, tags: UserTags): void {
+    if (users.size >= USERS_MAX && !users.has(userId)) users.clear()
+    users.set(userId, tags)
   }
 
   function learn(found: readonly LastTag[], askedAtMs: number): void {
-    for (const { queue, userId, priority, timeTag, lastTag } of found) {
-      const time = timeOf(queue, priority)
-      time.tag = timeTag
-      const user = time.users.get(userId)
-      // The store does not show the tags of a running transaction yet. Tags of a refused submission are forgotten soon.
-      const ours = user !== undefined && askedAtMs - user.givenAtMs < KNOWN_MS ? user.lastTag : 0
-      if (time.users.size >= USERS_MAX) time.users.clear()
-      time.users.set(userId, { givenAtMs: 0, ...user, lastTag: Math.max(lastTag, ours), askedAtMs })
+    for (const place of found) {
+      const time = timeOf(place)
+      time.tag = place.timeTag
+      const user = tagsOf(time, place)
+      remember(time, place, { ...user, lastTag: Math.max(place.lastTag, recentTag(user, askedAtMs)), askedAtMs })
     }
   }
 
-  function give(places: readonly Place[], nowMs: number): number[] {
-    return places.map(({ queue, userId, priority }) => {
-      const time = timeOf(queue, priority)
-      const user = time.users.get(userId) ?? { lastTag: 0, givenAtMs: 0, askedAtMs: Number.NEGATIVE_INFINITY }
-      user.lastTag = Math.max(time.tag, time.leasedTag, user.lastTag) + 1
-      user.givenAtMs = nowMs
-      time.users.set(userId, user)
-      return user.lastTag
+  /** The command did not know the tags that were given here meanwhile. So each of its runs moves its user on by at least one. */
+  function learnGiven(tagged: readonly Tagged[], askedAtMs: number): void {
+    const givenAtMs = world.monotonic()
+    for (const place of tagged.toSorted((a, b) => a.fairTag - b.fairTag)) {
+      const time = timeOf(place)
+      const lastTag = Math.max(place.fairTag, recentTag(tagsOf(time, place), askedAtMs) + 1)
+      remember(time, place, { lastTag, givenAtMs, askedAtMs })
+    }
+  }
+
+  function give<P extends Place>(places: readonly P[], givenAtMs: number): Tagged<P>[] {
+    return places.map((place) => {
+      const time = timeOf(place)
+      const { lastTag, askedAtMs } = tagsOf(time, place)
+      const fairTag = Math.max(time.tag, time.leasedTag, lastTag) + 1
+      remember(time, place, { lastTag: fairTag, givenAtMs, askedAtMs })
+      return { ...place, fairTag }
     })
   }
 
   /** One call after the other, so that an earlier call gets lower tags. */
-  async function ask(places: readonly Place[], before: Promise<unknown> | null): Promise<number[]> {
+  async function ask<P extends Place>(places: readonly P[], before: Promise<unknown> | null): Promise<Tagged<P>[]> {
     await before?.catch(() => {})
     const askedAtMs = world.monotonic()
-    const asked = unknown(places, askedAtMs)
+    const asked = places.filter((place) => !isKnown(place, askedAtMs))
     // A write connection, because its planner is forced to use the indexes.
     if (asked.length > 0) learn(await store.write(findLastTags(asked)), askedAtMs)
     return give(places, world.monotonic())
   }
 
+  function unshared(): QueueTime[] {
+    return [...queues.values()].flatMap(({ queue, priority, leasedTag }) =>
+      leasedTag > 0 ? [{ queue, priority, tag: leasedTag }] : [],
+    )
+  }
+
   async function share(): Promise<void> {
-    const sent = [...queues.values()].filter(({ leasedTag }) => leasedTag > 0)
+    const sent = unshared()
     if (sent.length === 0) return
-    const times = sent.map(({ queue, priority, leasedTag }) => ({ queue, priority, tag: leasedTag }))
-    for (const { queue, priority, tag } of await store.write(raiseQueueTimes(times))) timeOf(queue, priority).tag = tag
-    times.forEach(({ tag }, i) => {
-      const time = sent[i]
-      if (time?.leasedTag === tag) time.leasedTag = 0
-    })
+    for (const time of await store.write(raiseQueueTimes(sent))) timeOf(time).tag = time.tag
+    for (const { tag, ...place } of sent) {
+      const time = timeOf(place)
+      if (time.leasedTag === tag) time.leasedTag = 0
+    }
   }
 
   /** Delayed, so that the last lease of a busy time is shared, too. After a failure the next lease tries again. */
@@ -140,11 +161,6 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
   }
 
   return {
-    *tagsFor(places) {
-      const askedAtMs = world.monotonic()
-      learn(yield* readLastTags(unknown(places, askedAtMs)), askedAtMs)
-      return give(places, askedAtMs)
-    },
     known(places) {
       if (asking !== null) return null
       const nowMs = world.monotonic()
@@ -159,8 +175,14 @@ export function createFairTags({ world, store }: Pick<Deps, 'world' | 'store'>):
       found.then(settled, settled)
       return found
     },
+    async learnFrom(run, tagsIn) {
+      const askedAtMs = world.monotonic()
+      const answer = await run(unshared())
+      learnGiven(tagsIn(answer), askedAtMs)
+      return answer
+    },
     leased(queue, tag, priority) {
-      const time = timeOf(queue, priority)
+      const time = timeOf({ queue, priority })
       if (tag <= Math.max(time.tag, time.leasedTag)) return
       time.leasedTag = tag
       shareSoon()

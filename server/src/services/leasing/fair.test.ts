@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { FakeWorld } from '../../../../scripts/testing/fake-world.ts'
+import type { Tagged } from '../../store/leasing/fair-tags.ts'
 import type { Command, Store } from '../../store/port.ts'
 import { callerOf, eachServices } from '../../testing/services/each-services.ts'
 import { unique } from '../../testing/store/store.ts'
@@ -82,7 +83,7 @@ describe('tags', () => {
       },
     } as unknown as Store
     const tags = createFairTags({ world, store })
-    const give = async () => (tags.known([ANN]) ?? (await tags.find([ANN])))[0]
+    const give = async () => (tags.known([ANN]) ?? (await tags.find([ANN])))[0]?.fairTag
     return { world, tags, give, asked: () => asked }
   }
   const ANN = { queue: 'q', userId: 'ann', priority: 0 }
@@ -118,6 +119,51 @@ describe('tags', () => {
     for (let i = 0; i < 10; i++) await give()
     await world.pass(1_000)
     expect(await give()).toBe(7)
+  })
+
+  test('that a command gave move its user on', async () => {
+    const { tags, give } = fake({ timeTag: 5, lastTag: 6 })
+    const answer = (...given: number[]) => given.map((fairTag) => ({ ...ANN, fairTag }))
+    const learn = (given: Promise<Tagged[]>) =>
+      tags.learnFrom(
+        () => given,
+        (tagged) => tagged,
+      )
+    await learn(Promise.resolve(answer(9, 8)))
+    expect(await give(), 'behind both').toBe(10)
+    const running = Promise.withResolvers<Tagged[]>()
+    const learned = learn(running.promise)
+    expect([await give(), await give()], 'the command does not know of these').toEqual([11, 12])
+    running.resolve(answer(11, 12, 13))
+    await learned
+    expect(await give(), 'five runs have followed the tenth').toBe(16)
+    await learn(Promise.reject(new Error('rolled back'))).catch(() => {})
+    expect(await give()).toBe(17)
+  })
+
+  test('that a command gave are not known longer than those it could read', async () => {
+    const { world, tags, give, asked } = fake({ timeTag: 5, lastTag: 50 })
+    await tags.learnFrom(
+      () => world.pass(600).then(() => [{ ...ANN, fairTag: 7 }]),
+      (tagged) => tagged,
+    )
+    expect(await give()).toBe(8)
+    expect(asked(), 'the command has asked the store').toBe(0)
+    await world.pass(400)
+    expect(await give()).toBe(51)
+  })
+
+  test('that were leased here reach a command before they are shared', async () => {
+    const { world, tags } = fake({ timeTag: 7, lastTag: 0 })
+    const unshared = () =>
+      tags.learnFrom(
+        async (leased) => leased,
+        () => [],
+      )
+    tags.leased('q', 7, 0)
+    expect(await unshared()).toEqual([{ queue: 'q', priority: 0, tag: 7 }])
+    await world.pass(500)
+    expect(await unshared()).toEqual([])
   })
 
   test('that were leased are shared within half a second, once', async () => {

@@ -232,7 +232,7 @@ describe('a submission that must wait does not block the poll', () => {
 
   const open = async (caller: Caller, key: string | null) => {
     const input = { kind: 'work', queue: unique('elsewhere') }
-    return node.writeIn(client, services.submission.prepare(caller, input, { key }))
+    return services.submission.submitIn((command) => node.writeIn(client, command), caller, input, { key })
   }
 
   /** While this submission waits, the poll gets another job. */

@@ -11,15 +11,14 @@ import { requestHash } from '../../core/keys/key.ts'
 import { toMicros } from '../../core/limits/quota.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { fromBackoffShape, type JobPolicy } from '../../core/run/job.ts'
-import { type Command, rehearse } from '../../store/port.ts'
-import {
-  type Accepted,
-  type RenderAccepted,
-  type SubmitItem,
-  type SubmitOutcome,
-  type SubmitRefusal,
-  type UntaggedItem,
-  withTags,
+import { type Command, rehearse, type Store } from '../../store/port.ts'
+import type {
+  Accepted,
+  RenderAccepted,
+  SubmitItem,
+  SubmitOutcome,
+  SubmitRefusal,
+  UntaggedItem,
 } from '../../store/submission/submission.ts'
 import { submitJobs, submitUntagged } from '../../store/submission/submit-jobs.ts'
 import { notFound } from '../answers.ts'
@@ -65,8 +64,8 @@ export interface SubmitService {
     given: readonly Given[],
     read: (one: Given) => Submission,
   ): Promise<PromiseSettledResult<SubmitOutcome>[]>
-  /** The same as a command for a transaction of the caller. The commit also wakes the workers. */
-  prepare(caller: Caller, input: SubmitInput, options: SubmitOptions): Command<SubmitOutcome[]>
+  /** Submits in a transaction of the caller, where `write` runs the command. The caller's commit wakes the workers. */
+  submitIn(write: Store['write'], caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
   /** The answer that `submit` would give now. It stores nothing. */
   rehearse(caller: Caller, input: SubmitInput, options: SubmitOptions): Promise<SubmitOutcome>
   /** Submits by a command that does more than that. */
@@ -117,7 +116,7 @@ export function createSubmitService(deps: Deps, { fairTags, names, submitToWaiti
   }
 
   async function tagged(items: readonly UntaggedItem[]): Promise<SubmitItem[]> {
-    return withTags(items, fairTags.known(items) ?? (await fairTags.find(items)))
+    return fairTags.known(items) ?? (await fairTags.find(items))
   }
 
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {
@@ -143,14 +142,20 @@ export function createSubmitService(deps: Deps, { fairTags, names, submitToWaiti
       }),
     // Everything runs on the caller's connection. A second connection of the same pool might never be free while
     // callers hold all of them.
-    prepare: (caller, input, options) =>
-      submitUntagged([toItem(deps, caller, input, options)], fairTags.tagsFor, renderAccepted),
+    async submitIn(write, caller, input, options) {
+      const items = [toItem(deps, caller, input, options)]
+      const tagged = fairTags.known(items)
+      if (tagged !== null) return only(await write(submitJobs(tagged, renderAccepted)))
+      const { outcomes } = await fairTags.learnFrom(
+        (leased) => write(submitUntagged(items, leased, renderAccepted)),
+        ({ tagged }) => tagged,
+      )
+      return only(outcomes)
+    },
     async rehearse(caller, input, options) {
       // A rehearsal does not change the fair tags.
-      const items = withTags([toItem(deps, caller, input, options)], [0])
-      const [outcome] = await rehearse(deps.store, submitJobs(items, renderAccepted))
-      if (outcome === undefined) throw new Error('Every submission has an outcome')
-      return outcome
+      const item = { ...toItem(deps, caller, input, options), fairTag: 0 }
+      return only(await rehearse(deps.store, submitJobs([item], renderAccepted)))
     },
     async submitBy(commandOf, caller, input, options) {
       const [item] = await tagged(await withinNames([toItem(deps, caller, input, options)]))
@@ -160,6 +165,11 @@ export function createSubmitService(deps: Deps, { fairTags, names, submitToWaiti
       return outcome
     },
   }
+}
+
+function only([outcome]: readonly SubmitOutcome[]): SubmitOutcome {
+  if (outcome === undefined) throw new Error('Every submission has an outcome')
+  return outcome
 }
 
 function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitOptions): UntaggedItem {

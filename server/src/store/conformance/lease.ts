@@ -3,7 +3,6 @@ import { describe, expect, test } from 'vitest'
 import { integer, text } from '../../testing/store/rows.ts'
 import { leasesFor, Scene } from '../../testing/store/scene.ts'
 import { sql } from '../../testing/store/store.ts'
-import { byRunAt } from '../../testing/store/tags.ts'
 import { PAYLOADS_BYTES_MAX } from '../leasing/lease-runs.sql.ts'
 import { leaseBatch } from '../leasing/lease-runs.ts'
 import { placeName } from '../leasing/leased.ts'
@@ -201,7 +200,7 @@ export function leaseConformance({ store }: Given): void {
     test('does not lease a run before it is due', async () => {
       const scene = new Scene(store())
       await scene.submitted({ delayMs: 60_000 })
-      const { nextInMs } = await store().write(promoteDue(100, byRunAt))
+      const { nextInMs } = await store().write(promoteDue(100, []))
       expect(nextInMs).toBeLessThanOrEqual(60_000)
       expect(await scene.lease()).toEqual([])
       await scene.age(60_001)
@@ -221,17 +220,20 @@ export function leaseConformance({ store }: Given): void {
   })
 
   describe('promote', () => {
-    test('moves up to the maximum, and names the queues with work', async () => {
+    test('moves up to the maximum, and returns the places of the runs', async () => {
       const scene = new Scene(store())
       await scene.submitAll([1, 2, 3].map(() => scene.item({ delayMs: 5_000 })))
       await sql(store(), 'UPDATE ichido.runs SET run_at = 1 WHERE user_id = $1', scene.userId)
-      expect(await store().write(promoteDue(2, byRunAt))).toEqual({
-        queues: [scene.queue],
-        count: 2,
+      const place = { queue: scene.queue, userId: scene.userId, priority: 0 }
+      expect(await store().write(promoteDue(2, []))).toMatchObject({
+        promoted: [
+          { ...place, fairTag: 1 },
+          { ...place, fairTag: 2 },
+        ],
         nextInMs: expect.any(Number),
       })
-      expect(await store().write(promoteDue(2, byRunAt))).toMatchObject({ queues: [scene.queue], count: 1 })
-      expect(await store().write(promoteDue(2, byRunAt))).toMatchObject({ queues: [], count: 0 })
+      expect(await store().write(promoteDue(2, []))).toMatchObject({ promoted: [{ ...place, fairTag: 3 }] })
+      expect(await store().write(promoteDue(2, []))).toMatchObject({ promoted: [] })
       expect(await scene.lease({ max: 5 })).toHaveLength(3)
     })
   })

@@ -2,7 +2,7 @@ import type { RedriveState } from '@ichido/sdk/protocol'
 import { FIRST_ID, LAST_ID } from '../../core/run/job.ts'
 import { record } from '../access/audit.ts'
 import { type RetryOutcome, retryJobs } from '../jobs/retry-jobs.ts'
-import type { TagsFor } from '../leasing/fair-tags.ts'
+import type { QueueTime } from '../leasing/fair-tags.ts'
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command, commandIn, type Listed, pageOf } from '../port.ts'
 import {
@@ -166,7 +166,8 @@ interface StepItem {
   /** Ids for the runs that this step may make. Their number is the step's maximum. */
   nextRunIds: readonly string[]
   auditId: string
-  tagsFor: TagsFor
+  /** The times of queues that this node has not shared yet. */
+  leased: readonly QueueTime[]
 }
 
 interface Stepped {
@@ -249,7 +250,7 @@ function* redriveSome(redrive: Redrive, item: StepItem, nowMs: number): Work<Ste
   const outcomes = yield* retryJobs(
     rows.map((row, i) => ({ jobId: row.job_id, nextRunId: item.nextRunIds[i] ?? missing() })),
     false,
-    item.tagsFor,
+    item.leased,
   )
   const retried = outcomes.filter((outcome) => outcome.kind === 'retried')
   const refused = outcomes.filter((outcome) => outcome.kind === 'refused')

@@ -4,7 +4,6 @@ import { letters, makeOneDead, retry } from '../../testing/store/dead-letters.ts
 import { removeKeys } from '../../testing/store/retention.ts'
 import { finished, KEY_TTL_MS, only, Scene } from '../../testing/store/scene.ts'
 import { eachEngine, sql } from '../../testing/store/store.ts'
-import { byClock } from '../../testing/store/tags.ts'
 import { setQuota } from '../limits/quotas.ts'
 import type { Command } from '../port.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
@@ -70,7 +69,7 @@ eachEngine(({ store }) => {
     test('that runs again after an uncertain commit is in the audit once', async () => {
       const scene = newScene()
       const jobId = await makeOneDead(scene)
-      const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), byClock)
+      const command = retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), [])
       await write(command)
       const again = { name: command.name, work: () => command.work(true) }
       expect(await write(again)).toMatchObject({ kind: 'retried' })

@@ -1,7 +1,7 @@
 import { admit } from '../../core/limits/quota.ts'
 import { DEFAULT_UPLOAD_TTL_SECONDS, UPLOAD_WAIT_MS } from '../../core/run/artifact.ts'
 import { record } from '../access/audit.ts'
-import type { TagsFor } from '../leasing/fair-tags.ts'
+import { giveTags, type QueueTime, type Tagged } from '../leasing/fair-tags.ts'
 import { type LockedUser, lockAndCount, readCosts } from '../limits/users.ts'
 import { type Command, commandIn } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
@@ -31,20 +31,32 @@ type RetryRefusal =
   | { reason: 'QUOTA_EXCEEDED' | 'COST_LIMIT_EXCEEDED'; message: string }
   | { reason: 'KEY_TAKEN'; key: string; byJobId: string | null }
 
-export type RetryOutcome =
-  /** `parkedMs`: how long the job was a dead letter; null when it was none. */
-  | { kind: 'retried'; jobId: string; queue: string; parkedMs: number | null }
-  | ({ kind: 'refused'; jobId: string } & RetryRefusal)
+interface Retried {
+  kind: 'retried'
+  jobId: string
+  queue: string
+  /** Null: an earlier try made the run. */
+  ready: Tagged | null
+  /** How long the job was a dead letter; null when it was none. */
+  parkedMs: number | null
+}
+
+export type RetryOutcome = Retried | ({ kind: 'refused'; jobId: string } & RetryRefusal)
 
 /** A key that is restored lives at least this long: no running removal of the key takes longer. */
 const KEY_TTL_MS = 24 * 3_600_000
 const UPLOAD_TTL_MS = DEFAULT_UPLOAD_TTL_SECONDS * 1000
 
 /** A retry of one job, by a person. */
-export function retryJob(item: RetryItem, actor: string, auditId: string, tagsFor: TagsFor): Command<RetryOutcome> {
+export function retryJob(
+  item: RetryItem,
+  actor: string,
+  auditId: string,
+  leased: readonly QueueTime[],
+): Command<RetryOutcome> {
   return commandIn('users', 'retry', function* work(again): Work<RetryOutcome> {
     const [before] = yield* each(readLatest, [{ job_id: item.jobId }])
-    const [outcome] = yield* retryJobs([item], again, tagsFor)
+    const [outcome] = yield* retryJobs([item], again, leased)
     if (outcome === undefined) throw new Error('Every retry has an outcome')
     const unheard = before?.run_id === item.nextRunId
     if (outcome.kind === 'retried' && !unheard) {
@@ -59,11 +71,15 @@ export function retryJob(item: RetryItem, actor: string, auditId: string, tagsFo
  * Gives ended jobs a next run that is due now, with a fresh retry budget. They leave the dead letters. As in a submit, the quota
  * must allow it, and the key must not name another job by now. It locks users, keys, runs.
  */
-export function* retryJobs(items: readonly RetryItem[], again: boolean, tagsFor: TagsFor): Work<RetryOutcome[]> {
+export function* retryJobs(
+  items: readonly RetryItem[],
+  again: boolean,
+  leased: readonly QueueTime[],
+): Work<RetryOutcome[]> {
   const done = new Map<string, RetryOutcome>()
   if (again) yield* findOwn(items, done)
   const open = items.filter((item) => !done.has(item.jobId))
-  if (open.length > 0) yield* retryOpen(open, done, tagsFor)
+  if (open.length > 0) yield* retryOpen(open, done, leased)
   return items.flatMap((item) => done.get(item.jobId) ?? [])
 }
 
@@ -74,11 +90,15 @@ function* findOwn(items: readonly RetryItem[], done: Map<string, RetryOutcome>):
     items.map((item) => ({ job_id: item.jobId, run_id: item.nextRunId })),
   )
   for (const { job_id: jobId, queue } of yield* each(readLatest, rows)) {
-    done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: null })
+    done.set(jobId, { kind: 'retried', jobId, queue, ready: null, parkedMs: null })
   }
 }
 
-function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>, tagsFor: TagsFor): Work<void> {
+function* retryOpen(
+  items: readonly RetryItem[],
+  done: Map<string, RetryOutcome>,
+  leased: readonly QueueTime[],
+): Work<void> {
   const ids = items.map(({ jobId }) => ({ job_id: jobId }))
   const owners = (yield* each(readLatest, ids)).map((row) => row.user_id)
   if (owners.length === 0) {
@@ -91,7 +111,7 @@ function* retryOpen(items: readonly RetryItem[], done: Map<string, RetryOutcome>
   const latest = new Map((yield* each(readLatest, ids)).map((row) => [row.job_id, row]))
   const admitted = admitEnded(items, latest, users, done)
   const keyed = yield* takeKeys(admitted, nowMs, done)
-  yield* insertRuns(keyed, countedAtMs, done, tagsFor)
+  yield* insertRuns(keyed, countedAtMs, done, leased)
 }
 
 interface Admitted {
@@ -184,17 +204,18 @@ function* insertRuns(
   admitted: readonly Admitted[],
   createdAtMs: number,
   done: Map<string, RetryOutcome>,
-  tagsFor: TagsFor,
+  leased: readonly QueueTime[],
 ): Work<void> {
   const retried = yield* takeRuns(admitted, done)
   const ids = retried.map(({ item }) => ({ job_id: item.jobId }))
   const lacking = new Set((yield* each(readLacking, ids)).map((row) => row.job_id))
   const waitMs = ({ jobId }: RetryItem) => (lacking.has(jobId) ? UPLOAD_WAIT_MS : 0)
-  const tags = yield* tagsFor(
-    retried.map(({ row: { queue, user_id, priority } }) => ({ queue, userId: user_id, priority })),
-  )
   // The tag is a new one: the tag of the run before may be days old, and the retries of many such runs would be served before all
   // other jobs.
+  const ready = yield* giveTags(
+    retried.map(({ row: { queue, user_id, priority } }) => ({ queue, userId: user_id, priority })),
+    leased,
+  )
   yield* each(
     insertNextRuns,
     retried.map(({ item, row }, i) => ({
@@ -203,7 +224,7 @@ function* insertRuns(
       next_id: item.nextRunId,
       delay_ms: waitMs(item),
       retry_count: 0,
-      tag: tags[i] ?? null,
+      tag: ready[i]?.fairTag ?? null,
       created_at: createdAtMs,
     })),
   )
@@ -219,10 +240,9 @@ function* insertRuns(
   yield* changeCosts(
     retried.map(({ row }) => ({ userId: row.user_id, chargedAtMs: createdAtMs, micros: chargeOf(row) })),
   )
-  for (const { row } of retried) {
-    const { job_id: jobId, queue } = row
-    done.set(jobId, { kind: 'retried', jobId, queue, parkedMs: parkedMs.get(jobId) ?? null })
-  }
+  retried.forEach(({ row: { job_id: jobId, queue } }, i) => {
+    done.set(jobId, { kind: 'retried', jobId, queue, ready: ready[i] ?? null, parkedMs: parkedMs.get(jobId) ?? null })
+  })
 }
 
 /** Users without limits are locked in shared mode, so another transaction may have retried or replaced the job first. */

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Row, Step } from '../statement.ts'
-import { findLastTags, type Place } from './fair-tags.ts'
+import { findLastTags, giveTags, type Place } from './fair-tags.ts'
 
 const places = Array.from({ length: 3 }, (_, i): Place => ({ queue: 'q', userId: `user ${i}`, priority: 0 }))
 
@@ -32,4 +32,26 @@ test('the tags of queues with leases take one statement', () => {
   expect(first.next(answer(7, step as Step))).toEqual({ done: true, value: settle(7) })
   expect(settle(7)).toHaveLength(places.length)
   expect(settle(null)).toBeNull()
+})
+
+test('tags follow the user’s last tag, the queue’s time and this node’s leases', () => {
+  const [ann, bob] = [
+    { queue: 'q', userId: 'ann', priority: 0 },
+    { queue: 'q', userId: 'bob', priority: 0 },
+  ]
+  const urgent = { ...ann, priority: 1 }
+  const found: Row[] = [
+    { queue: 'q', user_id: 'ann', priority: 0, time: 5, last: 20 },
+    { queue: 'q', user_id: 'bob', priority: 0, time: 5, last: null },
+    { queue: 'q', user_id: 'ann', priority: 1, time: 3, last: null },
+  ]
+  const runs = [bob, ann, bob, urgent, ann]
+  const tagsOf = (leased: number) => {
+    const work = giveTags(runs, [{ queue: 'q', priority: 0, tag: leased }])
+    expect(work.next().value, 'each place is read once').toMatchObject({ rows: { length: 3 } })
+    const { value } = work.next(found.map((row) => ({ ...row })))
+    return Array.isArray(value) ? value.map(({ fairTag }) => fairTag) : null
+  }
+  expect(tagsOf(0)).toEqual([6, 21, 7, 4, 22])
+  expect(tagsOf(10)).toEqual([11, 21, 12, 4, 22])
 })

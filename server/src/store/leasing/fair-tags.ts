@@ -59,8 +59,8 @@ export interface Place {
   priority: number
 }
 
-/** Tags for runs that become ready, one for each place, in the transaction that makes the runs ready. */
-export type TagsFor = (places: readonly (Place & { runAtMs?: number | null })[]) => Work<number[]>
+/** The place of a run that is ready, and its tag. */
+export type Tagged<P extends Place = Place> = P & { fairTag: number }
 
 export interface LastTag extends Place {
   /** The last tag that was leased from the queue. */
@@ -69,21 +69,40 @@ export interface LastTag extends Place {
   lastTag: number
 }
 
-export function* readLastTags(places: readonly Place[]): Work<LastTag[]> {
+/**
+ * Gives tags to runs that become ready in this transaction, one for each place. Each tag is behind the user's last tag, and not
+ * before the time of the queue. `leased` has the times that this node has not shared yet.
+ */
+export function* giveTags<P extends Place>(places: readonly P[], leased: readonly QueueTime[]): Work<Tagged<P>[]> {
+  const times = new Map(leased.map((time) => [timeName(time), time.tag]))
+  const last = new Map<string, number>()
+  for (const found of yield* readLastTags(distinct(places))) {
+    last.set(placeName(found), Math.max(found.timeTag, found.lastTag, times.get(timeName(found)) ?? 0))
+  }
+  return places.map((place) => {
+    const name = placeName(place)
+    const fairTag = (last.get(name) ?? 0) + 1
+    last.set(name, fairTag)
+    return { ...place, fairTag }
+  })
+}
+
+function* readLastTags(places: readonly Place[]): Work<LastTag[]> {
   const rows = yield* each(readTags, places.map(toRow))
   const heads = new Map<string, number>()
   for (const row of rows) {
-    if (row.time !== null || heads.has(headOf(row))) continue
+    if (row.time !== null || heads.has(timeName(row))) continue
     // Until a run is leased from a queue, the queue's time is the tag of its first run.
-    heads.set(headOf(row), (yield* queueHead(row.queue, row.priority)) ?? 0)
+    heads.set(timeName(row), (yield* queueHead(row.queue, row.priority)) ?? 0)
   }
-  return rows.map((row) => toLastTag(row, heads.get(headOf(row)) ?? 0))
+  return rows.map((row) => toLastTag(row, heads.get(timeName(row)) ?? 0))
 }
 
 /** One round trip if all queues have a time. The command writes nothing, so it needs no commit on a standby. */
 export function findLastTags(places: readonly Place[]): Command<LastTag[]> {
-  return commandIn('batches', 'find_last_tags', () => readLastTags(places), {
-    step: eachStep(readTags, places.map(toRow)),
+  const asked = distinct(places)
+  return commandIn('batches', 'find_last_tags', () => readLastTags(asked), {
+    step: eachStep(readTags, asked.map(toRow)),
     settle(answer) {
       const rows = readRows(readTags, answer)
       return rows.some(({ time }) => time === null) ? null : rows.map((row) => toLastTag(row, 0))
@@ -95,7 +114,12 @@ const toRow = ({ queue, userId, priority }: Place) => ({ queue, user_id: userId,
 
 type TagRow = RowOf<typeof readTags>
 
-const headOf = ({ priority, queue }: TagRow) => `${priority} ${queue}`
+/** Each priority has its own time, because a high priority runs ahead of the others. */
+export const timeName = ({ priority, queue }: Pick<Place, 'queue' | 'priority'>) => `${priority} ${queue}`
+
+const placeName = (place: Place) => JSON.stringify([timeName(place), place.userId])
+
+const distinct = (places: readonly Place[]) => [...new Map(places.map((place) => [placeName(place), place])).values()]
 
 function toLastTag({ queue, user_id, priority, time, last }: TagRow, head: number): LastTag {
   return { queue, userId: user_id, priority, timeTag: time ?? head, lastTag: last ?? 0 }

@@ -1,8 +1,8 @@
 import { type Command, command } from '../port.ts'
 import { each, one, query, statement, type Work } from '../statement.ts'
-import type { TagsFor } from './fair-tags.ts'
+import { giveTags, type QueueTime, type Tagged } from './fair-tags.ts'
 
-const DUE = `job_id, queue, user_id, run_at, priority FROM ichido.ready
+const DUE = `job_id, queue, user_id, priority FROM ichido.ready
     WHERE fair_tag IS NULL AND run_at <= (SELECT now_ms())`
 
 /**
@@ -11,14 +11,14 @@ const DUE = `job_id, queue, user_id, run_at, priority FROM ichido.ready
  */
 const lockDue = statement('lock_due', {
   params: { max: 'integer' },
-  row: { job_id: 'text', queue: 'text', user_id: 'text', run_at: 'integer', priority: 'integer' },
+  row: { job_id: 'text', queue: 'text', user_id: 'text', priority: 'integer' },
   postgres: `SELECT ${DUE} ORDER BY run_at LIMIT $max FOR UPDATE SKIP LOCKED`,
   sqlite: `SELECT ${DUE} ORDER BY run_at LIMIT $max`,
 })
 
 /** With a tag, the run is in the index that leases read. */
 const promoteRuns = statement('promote_runs', {
-  params: { job_id: 'text', tag: 'integer?' },
+  params: { job_id: 'text', tag: 'integer' },
   row: {},
   postgres: `UPDATE ichido.ready r SET fair_tag = t.tag FROM unnest($job_id::uuid[], $tag::bigint[]) AS t(job_id, tag)
     WHERE by_key(r.job_id, t.job_id)`,
@@ -33,35 +33,28 @@ const nextDue = statement('next_due', {
 })
 
 interface Promoted {
-  /** Queues that have work now. */
-  queues: string[]
-  /** The number of promoted runs. If it is the maximum, more may be due. */
-  count: number
+  /** If this is the maximum, more may be due. */
+  promoted: Tagged[]
   /** The time until the next delayed run is due; null when none waits. */
   nextInMs: number | null
 }
 
 /** Delayed runs that are due enter their queue, in the order of their due times. Any node may do it. */
-export function promoteDue(max: number, tagsFor: TagsFor): Command<Promoted> {
+export function promoteDue(max: number, leased: readonly QueueTime[]): Command<Promoted> {
   return command('promote', function* work(): Work<Promoted> {
     const due = yield* query(lockDue, { max })
-    const tags = yield* tagsFor(
-      due.map((row) => ({
-        queue: row.queue,
-        userId: row.user_id,
-        priority: row.priority,
-        runAtMs: row.run_at,
-      })),
-    )
+    const runs = due.map(({ job_id, queue, user_id, priority }) => ({
+      jobId: job_id,
+      queue,
+      userId: user_id,
+      priority,
+    }))
+    const promoted = yield* giveTags(runs, leased)
     yield* each(
       promoteRuns,
-      due.map(({ job_id }, i) => ({ job_id, tag: tags[i] ?? null })),
+      promoted.map(({ jobId, fairTag }) => ({ job_id: jobId, tag: fairTag })),
     )
     const next = yield* one(nextDue, {})
-    return {
-      queues: [...new Set(due.map((row) => row.queue))],
-      count: due.length,
-      nextInMs: next?.in_ms ?? null,
-    }
+    return { promoted, nextInMs: next?.in_ms ?? null }
   })
 }

@@ -14,7 +14,6 @@ import { removeKeys } from '../../testing/store/retention.ts'
 import { text } from '../../testing/store/rows.ts'
 import { failed, Scene } from '../../testing/store/scene.ts'
 import { openNode, sql, unique } from '../../testing/store/store.ts'
-import { tagged } from '../../testing/store/tags.ts'
 import { createToken, listTokens, readAuthRequired } from '../access/access.ts'
 import { DATABASE_FILE, openSqlite } from '../engines/sqlite/sqlite.ts'
 import { publishBatch } from '../events/publish.ts'
@@ -331,7 +330,7 @@ async function postgresPlace(): Promise<Place> {
 
 /** A tick, one that waits, a backfill, and every change of a definition. */
 async function useSchedule(store: Store, term: Term, userId: string): Promise<void> {
-  const maker = { newId: () => crypto.randomUUID(), tagsFor: tagged(1) }
+  const maker = { newId: () => crypto.randomUUID(), leased: [] }
   const definition = await define(store, { overlap: 'queue_one' }, { userId })
   await setDue(store, definition, 1_000)
   const plan = { make: [1_000, 2_000], skip: [], skipAll: null, nextTickAtMs: 3_000 }
@@ -366,7 +365,7 @@ async function useSchedule(store: Store, term: Term, userId: string): Promise<vo
 
 /** A trigger that makes a job, one that waits and is made, one that waits for nothing, and none of them kept. */
 async function useTriggers(store: Store, term: Term): Promise<void> {
-  const maker = { newId: () => crypto.randomUUID(), tagsFor: tagged(1) }
+  const maker = { newId: () => crypto.randomUUID(), leased: [] }
   const [definition, deleted] = [await defineOn(store), await defineOn(store)]
   const process = async (...topics: string[]) => {
     const items = topics.map((topic) => ({ triggerId: crypto.randomUUID(), topic }))

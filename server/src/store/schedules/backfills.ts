@@ -266,13 +266,10 @@ function* makeSome({ definition, overlap, ticks }: Asked, nowMs: number, maker: 
     fresh = active || waiting > 0 ? [] : fresh.slice(0, 1)
   }
   const items = fresh.map((tick) => tickItem(definition, tick, nowMs, nowMs, maker))
-  const outcomes = yield* submitTicks(items, maker)
-  const made = items.flatMap(({ jobId, queue }, i): Tick[] => {
-    const outcome = outcomes.get(jobId)
-    if (outcome === undefined || outcome.kind === 'refused') return []
-    const scheduledForMs = fresh[i] ?? 0
-    const wakes = outcome.due ? queue : null
-    return [{ definitionId: id, scheduledForMs, outcome: 'job', reason: null, jobId, wakes, lateMs: 0 }]
+  const jobs = yield* submitTicks(items, maker)
+  const made = items.flatMap(({ jobId }, i): Tick[] => {
+    const job = jobs.get(jobId)
+    return job?.outcome === 'job' ? [{ definitionId: id, scheduledForMs: fresh[i] ?? 0, ...job, lateMs: 0 }] : []
   })
   const rows = made.map(({ scheduledForMs, jobId }) => ({
     definition_id: id,

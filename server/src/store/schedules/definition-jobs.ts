@@ -1,24 +1,19 @@
 import { DEFAULT_QUEUE } from '@ichido/sdk/protocol'
 import type { Definition } from '../../core/schedule/definition.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
-import type { TagsFor } from '../leasing/fair-tags.ts'
+import { giveTags, type QueueTime, type Tagged } from '../leasing/fair-tags.ts'
 import { type Command, commandIn } from '../port.ts'
 import type { Work } from '../statement.ts'
-import {
-  type RenderAccepted,
-  type SubmitItem,
-  type SubmitOutcome,
-  type UntaggedItem,
-  withTags,
-} from '../submission/submission.ts'
+import type { RenderAccepted, SubmitItem, SubmitOutcome, UntaggedItem } from '../submission/submission.ts'
 import { submitWork } from '../submission/submit-jobs.ts'
 
 /** Jobs that are made of definitions, for ticks, triggers and people. */
 
-/** Makes ids and tags for every try: the ledger shows whether the job was made before. */
 export interface Maker {
+  /** Makes ids for every try: the ledger shows whether the job was made before. */
   newId(): string
-  tagsFor: TagsFor
+  /** The times of queues that this node has not shared yet. */
+  leased: readonly QueueTime[]
 }
 
 export function definitionItem(
@@ -48,41 +43,39 @@ export function definitionItem(
   }
 }
 
-/** Returns outcomes by job. The first item gets the first free slot. */
-export function* submitUnkeyed(
-  untagged: readonly UntaggedItem[],
-  { tagsFor }: Maker,
-): Work<Map<string, SubmitOutcome>> {
+/** Returns results by job. The first item gets the first free slot. */
+export function* submitUnkeyed(untagged: readonly UntaggedItem[], { leased }: Maker): Work<Map<string, MadeJob>> {
   if (untagged.length === 0) return new Map()
-  const items = withTags(untagged, yield* tagsFor(untagged))
+  const items = yield* giveTags(untagged, leased)
   // Without a key no answer is stored.
   const outcomes = yield* submitWork(items, () => '', false)
   return new Map(
     items.map((item, i) => {
       const outcome = outcomes[i]
       if (outcome === undefined) throw new Error('Every submission has an outcome')
-      return [item.jobId, outcome]
+      return [item.jobId, resultOf(item, outcome)]
     }),
   )
 }
 
 const FULL: readonly string[] = ['QUOTA_EXCEEDED', 'COST_LIMIT_EXCEEDED']
 
-interface MadeJob {
+export interface MadeJob {
   outcome: 'job' | 'skipped' | 'waiting_quota'
   reason: string | null
   jobId: string | null
-  /** The queue, if the job can be leased now. */
-  wakes: string | null
+  /** Its place, if the job can be leased now. */
+  ready: Tagged | null
 }
 
 /** A job that its quota refuses waits. */
-export function resultOf(outcome: SubmitOutcome): MadeJob {
+function resultOf({ queue, userId, priority, fairTag }: SubmitItem, outcome: SubmitOutcome): MadeJob {
   if (outcome.kind !== 'refused') {
-    return { outcome: 'job', reason: null, jobId: outcome.jobId, wakes: outcome.due ? outcome.queue : null }
+    const ready = outcome.due ? { queue, userId, priority, fairTag } : null
+    return { outcome: 'job', reason: null, jobId: outcome.jobId, ready }
   }
   const { code } = outcome.refusal
-  const nothing = { reason: code.toLowerCase(), jobId: null, wakes: null }
+  const nothing = { reason: code.toLowerCase(), jobId: null, ready: null }
   return { ...nothing, outcome: FULL.includes(code) ? 'waiting_quota' : 'skipped' }
 }
 

@@ -4,9 +4,9 @@ import { type DefinitionLoad, jitterMs, type Outcome, type Plan, settleTick } fr
 import { lockUsersOf } from '../limits/users.ts'
 import { type Command, command, commandIn } from '../port.ts'
 import { each, now, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
-import type { SubmitOutcome, UntaggedItem } from '../submission/submission.ts'
+import type { UntaggedItem } from '../submission/submission.ts'
 import type { Term } from '../system/term.ts'
-import { definitionItem, type Maker, resultOf, submitUnkeyed } from './definition-jobs.ts'
+import { definitionItem, type MadeJob, type Maker, submitUnkeyed } from './definition-jobs.ts'
 import { toDefinition } from './definitions.ts'
 import * as sql from './ticks.sql.ts'
 
@@ -17,14 +17,10 @@ export interface Planned {
   plan: Plan
 }
 
-export interface Tick {
+export interface Tick extends Omit<MadeJob, 'outcome'> {
   definitionId: string
   scheduledForMs: number
   outcome: Outcome
-  reason: string | null
-  jobId: string | null
-  /** The queue, if the job can be leased now. */
-  wakes: string | null
   lateMs: number
 }
 
@@ -114,7 +110,7 @@ function settle(definition: Definition, plan: Plan, load: DefinitionLoad, nowMs:
     definitionId: id,
     scheduledForMs,
     jobId: null,
-    wakes: null,
+    ready: null,
     lateMs: nowMs - scheduledForMs,
   })
   const skipped = (fromMs: number, skippedUntilMs: number | null): Draft => ({
@@ -145,14 +141,11 @@ function* carryOut(drafts: readonly Draft[], maker: Maker): Work<Tick[]> {
     ),
   )
   const ours = drafts.filter(({ tick }) => inserted.has(nameOf(tick.definitionId, tick.scheduledForMs)))
-  const outcomes = yield* submitTicks(
+  const made = yield* submitTicks(
     ours.flatMap(({ item }) => item ?? []),
     maker,
   )
-  const ticks = ours.map(({ tick, item }) => {
-    const outcome = item === null ? undefined : outcomes.get(item.jobId)
-    return outcome === undefined ? tick : { ...tick, ...resultOf(outcome) }
-  })
+  const ticks = ours.map(({ tick, item }) => ({ ...tick, ...(item && made.get(item.jobId)) }))
   yield* each(
     sql.changeOccurrences,
     ticks.flatMap((tick, i) => (ours[i]?.item && tick.outcome !== 'job' ? [changeOf(tick, 'job')] : [])),
@@ -181,7 +174,7 @@ function changeOf(tick: Tick, seen: Outcome): ParamsOf<typeof sql.changeOccurren
 }
 
 /** The earliest tick gets the first free slot. */
-export function* submitTicks(items: readonly UntaggedItem[], maker: Maker): Work<Map<string, SubmitOutcome>> {
+export function* submitTicks(items: readonly UntaggedItem[], maker: Maker): Work<Map<string, MadeJob>> {
   const instantOf = ({ definition }: UntaggedItem) => definition?.scheduledForMs ?? 0
   return yield* submitUnkeyed(
     items.toSorted((a, b) => instantOf(a) - instantOf(b)),
@@ -260,11 +253,11 @@ export function tryWaitingTicks(term: Term, waiting: readonly WaitingTick[], mak
       ({ id, schedule }) => (schedule?.overlap ?? 'allow') === 'allow' || !loads.get(id)?.active,
     )
     const drafts = free.map((row) => waitingDraft(row, maker))
-    const outcomes = yield* submitTicks(
+    const made = yield* submitTicks(
       drafts.map(({ item }) => item),
       maker,
     )
-    const ticks = drafts.map(({ tick, item }) => ({ ...tick, ...resultOf(outcomes.get(item.jobId) ?? missing()) }))
+    const ticks = drafts.map(({ tick, item }) => ({ ...tick, ...(made.get(item.jobId) ?? missing()) }))
     yield* each(
       sql.changeOccurrences,
       ticks.flatMap((tick, i) => {
@@ -287,7 +280,7 @@ function waitingDraft(row: RowOf<typeof sql.lockWaitingTicks>, maker: Maker): Wa
   const { scheduled_for: scheduledForMs, now: nowMs } = row
   const item = tickItem(definition, scheduledForMs, row.run_at ?? nowMs, nowMs, maker)
   const lateMs = nowMs - scheduledForMs
-  const tick = { definitionId: definition.id, scheduledForMs, reason: null, jobId: null, wakes: null, lateMs }
+  const tick = { definitionId: definition.id, scheduledForMs, reason: null, jobId: null, ready: null, lateMs }
   return { tick, item, seen: row.outcome }
 }
 

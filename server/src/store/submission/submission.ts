@@ -38,10 +38,6 @@ export interface SubmitItem {
 /** Before it has a place in the queue. */
 export type UntaggedItem = Omit<SubmitItem, 'fairTag'>
 
-export function withTags(items: readonly UntaggedItem[], tags: readonly number[]): SubmitItem[] {
-  return items.map((item, i) => ({ ...item, fairTag: tags[i] ?? 0 }))
-}
-
 /** The first answer. Its text is stored with the key and replayed byte for byte. */
 export interface Accepted {
   jobId: string

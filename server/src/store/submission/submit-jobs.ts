@@ -5,7 +5,7 @@ import { runAtProblem } from '../../core/run/job.ts'
 import { awaitUploads, bytesOf, type OwnBlobs, ownBlobs } from '../artifacts/artifacts.ts'
 import { type LatestRun, lockEnded, refusalOf, resolveDeadLetters } from '../jobs/ended-jobs.ts'
 import { readJobs } from '../jobs/read-jobs.ts'
-import type { TagsFor } from '../leasing/fair-tags.ts'
+import { giveTags, type QueueTime, type Tagged } from '../leasing/fair-tags.ts'
 import { addBytes, countBytes } from '../limits/bytes.ts'
 import { type LockedUsers, lockAndCount, readCosts } from '../limits/users.ts'
 import { type Command, commandIn } from '../port.ts'
@@ -22,7 +22,6 @@ import {
   type SubmitRefusal,
   submissionName,
   type UntaggedItem,
-  withTags,
 } from './submission.ts'
 import { insertLabels, insertSubmission } from './submit.sql.ts'
 import { plainRow, plainSubmit } from './submit-plain.ts'
@@ -35,14 +34,15 @@ export function submitJobs(items: readonly SubmitItem[], render: RenderAccepted)
   return commandIn('batches', 'submit', (again) => submitWork(items, render, again), plainSubmit(items, render))
 }
 
-/** Takes the tags inside the transaction, so it needs no second connection. */
+/** Gives the tags inside the transaction, so it needs no second connection. */
 export function submitUntagged(
-  items: readonly UntaggedItem[],
-  tagsFor: TagsFor,
+  untagged: readonly UntaggedItem[],
+  leased: readonly QueueTime[],
   render: RenderAccepted,
-): Command<SubmitOutcome[]> {
-  return commandIn('batches', 'submit', function* work(again): Work<SubmitOutcome[]> {
-    return yield* submitWork(withTags(items, yield* tagsFor(items)), render, again)
+): Command<{ outcomes: SubmitOutcome[]; tagged: Tagged[] }> {
+  return commandIn('batches', 'submit', function* work(again) {
+    const items = yield* giveTags(untagged, leased)
+    return { outcomes: yield* submitWork(items, render, again), tagged: items }
   })
 }
 

@@ -4,7 +4,7 @@ import { decide, matches, type TriggerRule } from '../../core/schedule/trigger.t
 import { addUsers, shareUsers } from '../limits/quotas.sql.ts'
 import { lockUsersOf, type UserLimits } from '../limits/users.ts'
 import { type Command, command } from '../port.ts'
-import { definitionItem, type Maker, resultOf, submitUnkeyed } from '../schedules/definition-jobs.ts'
+import { definitionItem, type MadeJob, type Maker, submitUnkeyed } from '../schedules/definition-jobs.ts'
 import { toDefinition } from '../schedules/definitions.ts'
 import { each, query, type RowOf, type Work } from '../statement.ts'
 import type { UntaggedItem } from '../submission/submission.ts'
@@ -47,15 +47,11 @@ const topicsOf = (triggers: readonly Pick<Unprocessed, 'topic'>[]) =>
   [...new Set(triggers.map(({ topic }) => topic))].map((topic) => ({ topic }))
 
 /** The outcome of a trigger for a definition. */
-export interface Made {
+export interface Made extends Omit<MadeJob, 'outcome'> {
   definitionId: string
   triggerId: string
   outcome: TriggerOutcome
-  reason: string | null
   field: string | null
-  jobId: string | null
-  /** The queue, if the job can be leased now. */
-  wakes: string | null
 }
 
 interface Batch {
@@ -165,7 +161,7 @@ function drafter(payloadBytesMax: number, maker: Maker) {
   return (definition: WithRule, { id: triggerId, data }: Pick<Trigger, 'id' | 'data'>, isBehind: boolean): Draft => {
     const load = { paused: definition.pausedAtMs !== null, behind: isBehind || chars > FILLED_CHARS_MAX }
     const decision = decide(definition, data, load, payloadBytesMax)
-    const base = { definitionId: definition.id, triggerId, jobId: null, wakes: null }
+    const base = { definitionId: definition.id, triggerId, jobId: null, ready: null }
     if (decision.outcome !== 'job') return { made: { ...base, ...decision }, item: null }
     chars += decision.payload.length
     const job = { payload: decision.payload, scheduledForMs: null, runAtMs: null }
@@ -176,14 +172,11 @@ function drafter(payloadBytesMax: number, maker: Maker) {
 
 /** Submits the jobs in the order of the list. A job that its quota refuses waits. */
 function* submitDrafts(drafts: readonly Draft[], maker: Maker): Work<Made[]> {
-  const outcomes = yield* submitUnkeyed(
+  const jobs = yield* submitUnkeyed(
     drafts.flatMap(({ item }) => item ?? []),
     maker,
   )
-  return drafts.map(({ made, item }) => {
-    const outcome = item === null ? undefined : outcomes.get(item.jobId)
-    return outcome === undefined ? made : { ...made, ...resultOf(outcome) }
-  })
+  return drafts.map(({ made, item }) => ({ ...made, ...(item && jobs.get(item.jobId)) }))
 }
 
 /** A pair that is in the ledger makes no second job. */
@@ -309,7 +302,7 @@ export function tryWaitingTriggers(
   })
 }
 
-const NOTHING = { outcome: 'skipped', field: null, jobId: null, wakes: null } as const
+const NOTHING = { outcome: 'skipped', field: null, jobId: null, ready: null } as const
 
 /** Skips the waiting triggers of a deleted definition. */
 export function dropWaitingTriggers(term: Term, definitionId: string, max: number): Command<number> {

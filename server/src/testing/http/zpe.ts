@@ -1,7 +1,6 @@
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import type { Store } from '../../store/port.ts'
 import { sql } from '../store/store.ts'
-import { byRunAt } from '../store/tags.ts'
 import type { Answer, Call, TestApp } from './app.ts'
 
 /** The requests of S1's front end and workers, for tests. */
@@ -90,5 +89,5 @@ export async function ageJob(store: Store, jobId: string, ms: number): Promise<v
   const columns = ['run_at', 'created_at', 'assigned_at', 'lease_expires_at', 'started_at', 'finished_at']
   const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
   await sql(store, `UPDATE ichido.runs SET ${changes.join()} WHERE job_id = $1`, jobId)
-  await store.write(promoteDue(100, byRunAt))
+  await store.write(promoteDue(100, []))
 }

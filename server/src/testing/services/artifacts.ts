@@ -16,7 +16,6 @@ import type { Services } from '../../services/index.ts'
 import { promoteDue } from '../../store/leasing/promote-runs.ts'
 import { type TestApp, testApp } from '../http/app.ts'
 import { sql, unique } from '../store/store.ts'
-import { byRunAt } from '../store/tags.ts'
 import { callerOf, eachServices } from './each-services.ts'
 import type { Engine } from './services.ts'
 
@@ -116,7 +115,7 @@ export function eachArtifactServices(suite: (given: ArtifactServices) => void): 
         job: (caller, jobId) => services().jobs.get(caller, jobId),
         async leasable(jobId) {
           const { store } = services().deps
-          await store.write(promoteDue(1_000, byRunAt))
+          await store.write(promoteDue(1_000, []))
           const statement = 'SELECT fair_tag FROM ichido.runs WHERE job_id = $1 AND fair_tag IS NOT NULL'
           return (await sql(store, statement, jobId)).length === 1
         },

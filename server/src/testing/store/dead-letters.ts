@@ -1,6 +1,7 @@
 import { v7 } from 'uuid'
 import { createRedrive } from '../../leader/duties/redrive.ts'
 import { realWorld } from '../../node/world.ts'
+import { createFairTags } from '../../services/leasing/fair-tags.ts'
 import { type Meter, silentMeter } from '../../services/system/meter.ts'
 import { defaultSettings } from '../../services/system/settings.ts'
 import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
@@ -14,7 +15,6 @@ import type { Term } from '../../store/system/term.ts'
 import { text } from './rows.ts'
 import { failed, type Scene } from './scene.ts'
 import { sql } from './store.ts'
-import { byClock } from './tags.ts'
 
 type Changes = NonNullable<Parameters<Scene['item']>[0]>
 
@@ -46,7 +46,7 @@ export async function makeOneDead(scene: Scene, changes: Changes = {}): Promise<
 }
 
 export function retry(jobId: string): Command<RetryOutcome> {
-  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), byClock)
+  return retryJob({ jobId, nextRunId: v7() }, 'tester', v7(), [])
 }
 
 /** The dead letters of a scene's user. */
@@ -78,7 +78,7 @@ export async function lead(store: Store): Promise<Term> {
 /** The leader's duty on a store. Each call is a tick. */
 export function redriver(store: Store, term: Term, counts: Partial<Meter> = {}): () => Promise<number | null> {
   const bus = { wake() {}, subscribe: () => () => {}, close: async () => {} }
-  const fairTags = { tagsFor: byClock }
+  const fairTags = createFairTags({ world: realWorld, store })
   const meter = { ...silentMeter, ...counts }
   const given = { world: realWorld, store, bus, meter, settings: defaultSettings, fairTags }
   return createRedrive(given, term)

@@ -22,7 +22,6 @@ import type { Accepted, SubmitItem, SubmitOutcome } from '../../store/submission
 import { submitJobs } from '../../store/submission/submit-jobs.ts'
 import { text } from './rows.ts'
 import { sql, unique } from './store.ts'
-import { byRunAt } from './tags.ts'
 
 type SubmitChanges = Partial<Omit<SubmitItem, 'key'>> & {
   key?: string | Partial<NonNullable<SubmitItem['key']>> | null
@@ -199,7 +198,7 @@ export class Scene {
       const changes = columns.map((column) => `${column} = ${column} - ${ms}`)
       await sql(this.store, `UPDATE ichido.${table} SET ${changes.join()} WHERE user_id = $1`, this.userId)
     }
-    await this.store.write(promoteDue(100, byRunAt))
+    await this.store.write(promoteDue(100, []))
   }
 }
 

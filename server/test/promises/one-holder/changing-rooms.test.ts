@@ -16,7 +16,6 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { integer, text } from '../../../src/testing/store/rows.ts'
 import { failed, finished, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
-import { tagged } from '../../../src/testing/store/tags.ts'
 
 /** Runs change rooms on two nodes while others look for them: no job is ever missed, and none is ever in two rooms. */
 
@@ -77,7 +76,7 @@ async function move({ store, scene, held, next }: Mover, jobIds: readonly string
       return
     }
     case 7: {
-      const outcome = await store.write(retryJob({ jobId, nextRunId: v7() }, 'ann', v7(), tagged(Date.now())))
+      const outcome = await store.write(retryJob({ jobId, nextRunId: v7() }, 'ann', v7(), []))
       expect(outcome, `the job ${jobId} was missed`).not.toMatchObject({ reason: 'NOT_FOUND' })
       return
     }

@@ -8,7 +8,6 @@ import { type LeaderScene, leaderScene } from '../../../src/testing/nodes/leader
 import { seize, trusting } from '../../../src/testing/nodes/reaper.ts'
 import { ENGINES } from '../../../src/testing/services/services.ts'
 import { registered } from '../../../src/testing/services/workers.ts'
-import { tagged } from '../../../src/testing/store/tags.ts'
 
 /** Hazard 5: while a process may still work, only the continuation time ends its run and frees its job for other workers. */
 
@@ -167,7 +166,7 @@ describe.each(ENGINES)('%s', (engine) => {
   })
 
   test('a canceled run can be retried after its end, and a late report gives CANCELED', async () => {
-    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7(), tagged(1)))
+    const retry = (jobId: string) => scene.store.write(retryJob({ jobId, nextRunId: v7() }, 'someone', v7(), []))
     const heard = await started(TIMES)
     const silent = await started(TIMES, 'silent')
     for (const { id } of [heard, silent]) {

@@ -10,7 +10,6 @@ import { begin, lead, letters, makeOneDead, progress, retry } from '../../../src
 import { removeKeys } from '../../../src/testing/store/retention.ts'
 import { KEY_TTL_MS, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
-import { byClock } from '../../../src/testing/store/tags.ts'
 
 /** Hazard 12: the key of a dead letter creates another job, then the dead letter is redriven: two live jobs for one key. */
 
@@ -89,7 +88,7 @@ async function marked(scene: Scene) {
   const term = await lead(nodes.a())
   let redrive = await nodes.a().write(begin(scene))
   const stepOf = ({ redriveId, version }: typeof redrive) =>
-    stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), tagsFor: byClock })
+    stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), leased: [] })
   while (!redrive.marked) {
     await nodes.a().write(stepOf(redrive))
     redrive = await progress(nodes.a(), redrive)

@@ -11,7 +11,6 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { lapsedRun, register } from '../../../src/testing/store/lapsed.ts'
 import { failed, finished, type Holding, leasesFor, only, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
-import { byRunAt } from '../../../src/testing/store/tags.ts'
 
 /** A late report races with another command on the next run. The job has one holder and one outcome. */
 
@@ -94,7 +93,7 @@ describe('two late reports race', () => {
 })
 
 describe('a late result races with the promotion of the next run', () => {
-  const promote = promoteDue(100, byRunAt)
+  const promote = promoteDue(100, [])
   async function due() {
     const scene = newScene()
     const lease = await lapsedRun(scene)
@@ -104,10 +103,13 @@ describe('a late result races with the promotion of the next run', () => {
 
   test('the result is recorded in either order', async () => {
     const first = await due()
-    expect(await nodes.meet(late(first.scene, first.lease), promote)).toMatchObject([recorded, { count: 0 }])
+    expect(await nodes.meet(late(first.scene, first.lease), promote)).toMatchObject([recorded, { promoted: [] }])
     expect(await states(first.scene, first.lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
     const second = await due()
-    expect(await nodes.meet(promote, late(second.scene, second.lease))).toMatchObject([{ count: 1 }, recorded])
+    expect(await nodes.meet(promote, late(second.scene, second.lease))).toMatchObject([
+      { promoted: [{ queue: second.scene.queue }] },
+      recorded,
+    ])
     expect(await states(second.scene, second.lease)).toEqual(['TIMED_OUT', 'SUCCEEDED'])
   })
 })

@@ -13,7 +13,6 @@ import { ENGINES, testServices } from '../../../src/testing/services/services.ts
 import { begin, failAll, lead, letters, makeOneDead, progress, retry } from '../../../src/testing/store/dead-letters.ts'
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { eachEngine, sql } from '../../../src/testing/store/store.ts'
-import { byClock } from '../../../src/testing/store/tags.ts'
 
 /** Exactly one of several concurrent retries, redrives and replacements of a job succeeds. */
 
@@ -33,7 +32,7 @@ async function redriving(scene: Scene, store: Store, led?: Term) {
       ...redrive,
       nextRunIds: Array.from({ length: 10 }, () => v7()),
       auditId: v7(),
-      tagsFor: byClock,
+      leased: [],
     })
   while (!redrive.marked) {
     await store.write(step())

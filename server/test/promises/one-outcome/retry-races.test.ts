@@ -18,7 +18,6 @@ import {
   timesRetried,
 } from '../../../src/testing/store/dead-letters.ts'
 import { renderForTest, Scene } from '../../../src/testing/store/scene.ts'
-import { byClock } from '../../../src/testing/store/tags.ts'
 
 /** Two nodes on PostgreSQL retry and redrive the same jobs, keys and limits. */
 
@@ -39,7 +38,7 @@ async function marked(scene: Scene) {
   }
   function stepOf({ redriveId, version }: Redrive) {
     const nextRunIds = Array.from({ length: 100 }, () => v7())
-    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7(), tagsFor: byClock })
+    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7(), leased: [] })
   }
   return { redrive, stepOf }
 }

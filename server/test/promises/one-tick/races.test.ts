@@ -30,12 +30,11 @@ import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { keptPlan, waysInto } from '../../../src/testing/store/explain.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
-import { tagged } from '../../../src/testing/store/tags.ts'
 
 /** A tick races with another command on its definition. The result is that of one of the two orders. */
 
 const MINUTE = 60_000
-const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
+const maker = { newId: realWorld.uuid, leased: [] }
 const { a, b, gate, meet, pass } = twoNodes()
 
 /** A definition with three due ticks, and the leader's command that processes them. */

@@ -32,11 +32,10 @@ import { testServices } from '../../../src/testing/services/services.ts'
 import { keptPlan, waysInto } from '../../../src/testing/store/explain.ts'
 import { Scene } from '../../../src/testing/store/scene.ts'
 import { sql, unique } from '../../../src/testing/store/store.ts'
-import { tagged } from '../../../src/testing/store/tags.ts'
 
 /** A trigger races with another command. The result is that of one of the two orders. */
 
-const maker = { newId: realWorld.uuid, tagsFor: tagged(1) }
+const maker = { newId: realWorld.uuid, leased: [] }
 const { a, b, gate, meet } = twoNodes()
 
 const item = (topic: string, changes: Partial<TriggerItem> = {}): TriggerItem => ({

@@ -6,7 +6,6 @@ import { lease } from '../../../testing/http/cloud-worker.ts'
 import { artifactApp, sha256Of, someBytes } from '../../../testing/services/artifacts.ts'
 import { ENGINES } from '../../../testing/services/services.ts'
 import { sql } from '../../../testing/store/store.ts'
-import { byRunAt } from '../../../testing/store/tags.ts'
 import type { CloudAnswer, CloudJob } from './shapes.ts'
 
 describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => {
@@ -40,7 +39,7 @@ describe.each(ENGINES)('cloud jobs that wait for artifacts, on %s', (engine) => 
     await send(first.job_id, 'b', someBytes(5))
     expect(await statusOf(first.job_id)).toBe('queued')
     expect(await replay()).toMatchObject({ status: 'queued', data_uploaded: true, idempotent_hit: true })
-    await http.services.deps.store.write(promoteDue(100, byRunAt))
+    await http.services.deps.store.write(promoteDue(100, []))
     const leased = await lease(http, 'cloud.wait')
     expect(leased).toMatchObject({ job_id: first.job_id, artifacts: [{ name: 'a' }, { name: 'b' }] })
     // The awaited artifacts are not part of the payload.
