@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { EVENTS_TOLD } from '../events/event-sources.sql.ts'
 import { queryText, type Row, select, unnamed, type Work } from '../statement.ts'
 
 /** A table with the same name, columns and primary key on every engine. */
@@ -16,23 +17,57 @@ const PAGE_ROWS_FIRST = 50
 /** Payloads and results have up to 4 MB, so the size of a page depends on the rows before it. */
 const PAGE_BYTES = 4 * 1024 * 1024
 
-/** Reads all rows in pages, in the order of the primary key. An empty table has no page. */
+/** Reads all rows in pages. An empty table has no page. */
 export function* readTable(
   table: Table,
   take: (rows: Values[]) => void,
   rowsMax = Number.POSITIVE_INFINITY,
 ): Work<void> {
-  const key = table.primaryKey.map(quoted).join(', ')
-  const from = `SELECT ${table.columns.map(quoted).join(', ')} FROM ichido.${table.name}`
-  const marks = table.primaryKey.map((_, i) => `$${i + 2}`).join(', ')
-  const first = `${from} ORDER BY ${key} LIMIT $1`
-  const next = `${from} WHERE (${key}) > (${marks}) ORDER BY ${key} LIMIT $1`
+  let left = rowsMax
+  for (const source of sourcesOf(table)) {
+    yield* readSource(table, source, left, (rows) => {
+      left -= rows.length
+      take(rows)
+    })
+  }
+}
+
+/** A table, or on PostgreSQL a part of its rows. The columns of the key give the order of the pages. */
+interface Source {
+  from: { postgres: string; sqlite: string }
+  key: readonly string[]
+}
+
+/** On PostgreSQL some events have no row of their own. In a backup every event has one, so that each engine can restore it. */
+function sourcesOf({ name, primaryKey }: Table): Source[] {
+  const table = `ichido.${name}`
+  const own = { from: { postgres: table, sqlite: table }, key: primaryKey }
+  if (name !== 'events') return [own]
+  const told = EVENTS_TOLD.map((events) => ({
+    from: { postgres: `(${events}) t`, sqlite: `(SELECT 0 AS run_no, e.* FROM ${table} e WHERE false) t` },
+    key: ['job_id', 'run_no'],
+  }))
+  return [own, ...told]
+}
+
+function* readSource(
+  table: Table,
+  { from, key }: Source,
+  rowsMax: number,
+  take: (rows: Values[]) => void,
+): Work<void> {
+  const order = key.map(quoted).join(', ')
+  const marks = key.map((_, i) => `$${i + 2}`).join(', ')
+  const columns = [...new Set([...table.columns, ...key])].map(quoted).join(', ')
+  const page = (table: string, place: string) => `SELECT ${columns} FROM ${table} ${place} ORDER BY ${order} LIMIT $1`
+  const both = (place: string) => ({ postgres: page(from.postgres, place), sqlite: page(from.sqlite, place) })
+  const [first, next] = [both(''), both(`WHERE (${order}) > (${marks})`)]
 
   let last: Row | undefined
   let limit = PAGE_ROWS_FIRST
   for (let left = rowsMax; left > 0; ) {
     const count = Math.min(limit, left)
-    const place = table.primaryKey.map((column) => last?.[column] ?? null)
+    const place = key.map((column) => last?.[column] ?? null)
     const rows = yield* last === undefined ? queryText(first, count) : queryText(next, count, ...place)
     if (rows.length === 0) return
     const page = rows.map((row) => table.columns.map((column) => plain(row, column)))

@@ -1,6 +1,6 @@
 import { SEQ_PER_ATTEMPT } from '../../core/events/event.ts'
 import { DEFAULT_CONTINUATION_SECONDS, parsePolicy } from '../../core/run/job.ts'
-import { DURABLY_NOW, EPOCH, HELD, HELD_STATE, MOVES_WRITTEN, of, unwritten } from '../runs/rooms.sql.ts'
+import { DURABLY_NOW, EPOCH, HELD, HELD_STATE, HELD_POSTGRES, MOVES_WRITTEN, of, TX } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 
 /** A run that is due has a tag. A delayed run gets its tag when it is promoted. */
@@ -144,9 +144,8 @@ const STILL_OPEN = (
 export const DEFAULT_CONTINUATION_MS = DEFAULT_CONTINUATION_SECONDS * 1000
 
 /** The columns of `held` for a run `r` of `ready`. `lease` has the poll `w`, or its parameters. */
-const leasedRow = (engine: 'postgres' | 'sqlite', lease: (column: string) => string, queue: string, now: string) => {
+const leasedRow = (held: string, lease: (column: string) => string, queue: string, now: string) => {
   const start = lease('start_id')
-  const told = unwritten[engine]('r.n + 1')
   const ifStarted = (value: string, none: string) => `CASE WHEN ${start} IS NULL THEN ${none} ELSE ${value} END`
   const ttl = timeOf('lease_ttl', 'r.lease_ttl_ms', queue, lease('lease_ttl_ms'))
   const continuation = timeOf('continuation', 'r.continuation_ms', queue, String(DEFAULT_CONTINUATION_MS))
@@ -167,10 +166,10 @@ const leasedRow = (engine: 'postgres' | 'sqlite', lease: (column: string) => str
     deadline_at: 'CAST(NULL AS bigint)',
     cancel_requested_at: 'CAST(NULL AS bigint)',
     error: 'CAST(NULL AS text)',
-    leased_n: ifStarted(told.n, 'NULL'),
-    leased_tx: ifStarted(told.tx, 'NULL'),
+    leased_n: ifStarted('r.n + 1', 'NULL'),
+    leased_tx: ifStarted(TX, 'NULL'),
   }
-  return HELD.replaceAll(/\w+/g, (column) => `${columns[column] ?? `r.${column}`} AS ${column}`)
+  return held.replaceAll(/\w+/g, (column) => `${columns[column] ?? `r.${column}`} AS ${column}`)
 }
 
 /** The most bytes of payloads in one answer: answers are made in memory, and a payload may have 1 MiB. */
@@ -216,9 +215,9 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
       WHERE ${gate.open} WINDOW o AS (ORDER BY r.priority DESC, r.fair_tag, r.job_id ROWS UNBOUNDED PRECEDING)),
     m AS (DELETE FROM ichido.ready r USING c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto
       WHERE r.ctid = c.place AND (c.n = 1 OR c.bytes <= ${gate.left})
-      RETURNING ${leasedRow('postgres', (column) => `w.${column}`, QUEUE, DURABLY_NOW)},
+      RETURNING ${leasedRow(HELD_POSTGRES, (column) => `w.${column}`, QUEUE, DURABLY_NOW)},
         CASE WHEN w.start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END AS state),
-    h AS (INSERT INTO ichido.held (${HELD}) SELECT ${HELD} FROM m),
+    h AS (INSERT INTO ichido.held (${HELD_POSTGRES}) SELECT ${HELD_POSTGRES} FROM m),
     e AS (${MOVES_WRITTEN} WHERE m.leased_n IS NULL),
     a AS (SELECT ${LEASED_POSTGRES}, ${WAITED} FROM m r JOIN ichido.jobs j ON j.id = r.job_id)
     ${answer}`
@@ -292,7 +291,7 @@ function leaseSqlite(kinds: number): string[] {
   const taken =
     'r.worker_id = $worker_id AND r.poll_id = $poll_id AND r.queue = $queue AND r.token = $token AND changes() > 0'
   return [
-    `INSERT INTO ichido.held (${HELD}) SELECT ${leasedRow('sqlite', (column) => `$${column}`, '$queue', 'now_ms()')} FROM ichido.ready r
+    `INSERT INTO ichido.held (${HELD}) SELECT ${leasedRow(HELD, (column) => `$${column}`, '$queue', 'now_ms()')} FROM ichido.ready r
       WHERE ${STILL_OPEN('$queue', '$limited')} AND r.job_id IN (SELECT job_id FROM (${first}) WHERE n = 1 OR bytes <= $bytes_left)`,
     `DELETE FROM ichido.ready WHERE job_id IN (SELECT r.job_id FROM ichido.held r WHERE ${taken})`,
     `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)

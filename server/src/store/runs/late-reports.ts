@@ -38,8 +38,6 @@ const adoptedRow = (least: string) => {
     deadline_at: 'NULL',
     cancel_requested_at: 'NULL',
     error: 'NULL',
-    leased_n: 'NULL',
-    leased_tx: 'NULL',
   }
   return HELD.replaceAll(/\w+/g, (column) => columns[column] ?? `r.${column}`)
 }

@@ -25,20 +25,18 @@ const CARRIED = `job_id, run_id, run_no, queue, kind, user_id, retry_count, prio
 
 export const READY = `${CARRIED}, attempt, version, n, bytes, lease_ttl_ms, continuation_ms, worker_id, token, assigned_at`
 export const HELD = `${CARRIED}, attempt, version, n, worker_id, poll_id, token, assigned_at, lease_expires_at, lease_ttl_ms, continuation_ms,
-  start_id, started_at, leader_epoch, deadline_at, cancel_requested_at, error, leased_n, leased_tx`
+  start_id, started_at, leader_epoch, deadline_at, cancel_requested_at, error`
 const ENDED = `job_id, run_no, run_id, user_id, latest, state, attempt, retry_count, version, run_at, fair_tag, created_at, worker_id, token,
-  assigned_at, start_id, started_at, leader_epoch, lease_expires_at, cancel_requested_at, finished_at, n, outcome_hash, error, leased_n, leased_tx,
-  ended_n, ended_tx`
+  assigned_at, start_id, started_at, leader_epoch, lease_expires_at, cancel_requested_at, finished_at, n, outcome_hash, error`
+/** With the events that PostgreSQL has no rows for. */
+export const HELD_POSTGRES = `${HELD}, leased_n, leased_tx`
+const ENDED_POSTGRES = `${ENDED}, leased_n, leased_tx, ended_n, ended_tx`
 
 const NO_TEXT = 'CAST(NULL AS text)'
 const NO_TIME = 'CAST(NULL AS bigint)'
 
-/** The number and the transaction of an event that has no row in `events`. On SQLite every event has a row. */
-export const unwritten = {
-  postgres: (n: string) => ({ n: `CAST(${n} AS integer)`, tx: '(SELECT pg_current_xact_id()::text::bigint)' }),
-  sqlite: () => WRITTEN,
-}
-export const WRITTEN = { n: 'CAST(NULL AS integer)', tx: NO_TIME }
+/** PostgreSQL: the transaction, for an event that has no row in `events`. */
+export const TX = '(SELECT pg_current_xact_id()::text::bigint)'
 
 /** A time of the job's own policy in ms; null in most jobs. */
 export const ofPolicy = {
@@ -59,15 +57,13 @@ export interface End {
 }
 
 /** The run `r` of a room as the row of `ended` that it becomes. */
-function endedRow(engine: 'postgres' | 'sqlite', room: 'ready' | 'held', r: string, end: End): string {
-  const told = unwritten[engine](`${r}.n + 1`)
+function endedRow(room: 'ready' | 'held', r: string, end: End): string {
   const ofHeld = (column: string, none: string) => `${room === 'held' ? `${r}.${column}` : none} AS ${column}`
   return `${of(r, 'job_id, run_no, run_id, user_id')}, true AS latest, ${end.state} AS state, ${of(r, 'attempt, retry_count')},
         ${r}.version + 1 AS version, ${of(r, 'run_at, fair_tag, created_at, worker_id, token, assigned_at')}, ${ofHeld('start_id', NO_TEXT)},
         ${ofHeld('started_at', NO_TIME)}, ${ofHeld('leader_epoch', NO_TIME)}, ${ofHeld('lease_expires_at', NO_TIME)},
         ${ofHeld('cancel_requested_at', NO_TIME)}, ${end.now} AS finished_at, ${r}.n + 1 AS n,
-        ${end.outcomeHash ?? NO_TEXT} AS outcome_hash, ${end.error ?? (room === 'held' ? `${r}.error` : NO_TEXT)} AS error,
-        ${ofHeld('leased_n', WRITTEN.n)}, ${ofHeld('leased_tx', WRITTEN.tx)}, ${told.n} AS ended_n, ${told.tx} AS ended_tx`
+        ${end.outcomeHash ?? NO_TEXT} AS outcome_hash, ${end.error ?? (room === 'held' ? `${r}.error` : NO_TEXT)} AS error`
 }
 
 /** A statement that moves runs answers with these columns. */
@@ -141,16 +137,17 @@ export function endPostgres(form: {
   answer?: string
 }): string {
   const { room, given, where, end, more = '', also = '', answer = `SELECT ${MOVED} FROM m` } = form
+  const lease = room === 'held' ? 'r.leased_n, r.leased_tx' : `CAST(NULL AS integer) AS leased_n, ${NO_TIME} AS leased_tx`
   return `WITH ${given === undefined ? '' : `${given},`}
     m AS (DELETE FROM ichido.${room} r ${given === undefined ? '' : 'USING t'} WHERE ${where}
-      RETURNING ${endedRow('postgres', room, 'r', end)}, r.queue, r.kind${more}),
-    x AS (INSERT INTO ichido.ended (${ENDED}) SELECT ${ENDED} FROM m)${also}
+      RETURNING ${endedRow(room, 'r', end)}, ${lease}, r.n + 1 AS ended_n, ${TX} AS ended_tx, r.queue, r.kind${more}),
+    x AS (INSERT INTO ichido.ended (${ENDED_POSTGRES}) SELECT ${ENDED_POSTGRES} FROM m)${also}
     ${answer}`
 }
 
 /** SQLite: the same for the job `$job_id`. */
 export function endSqlite(room: 'ready' | 'held', where: string, end: End, more = ''): string[] {
-  const insert = `INSERT INTO ichido.ended (${ENDED}) SELECT ${endedRow('sqlite', room, 'r', end)} FROM ichido.${room} r WHERE ${where}`
+  const insert = `INSERT INTO ichido.ended (${ENDED}) SELECT ${endedRow(room, 'r', end)} FROM ichido.${room} r WHERE ${where}`
   return moveSqlite(room, 'ended', insert, more)
 }
 

@@ -1,7 +1,7 @@
 import { anyReady, DEFAULT_CONTINUATION_MS, DUE, queueLock, RESUMED, timeOf } from '../leasing/lease-runs.sql.ts'
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
 import { type Command, commandIn, type FastPath } from '../port.ts'
-import { EPOCH, HELD, HELD_STATE, MOVES_WRITTEN, ofPolicy, unwritten } from '../runs/rooms.sql.ts'
+import { EPOCH, HELD_POSTGRES, HELD_STATE, MOVES_WRITTEN, ofPolicy, TX } from '../runs/rooms.sql.ts'
 import { leaseIdOf } from '../runs/run-facts.ts'
 import { eachStep, readRows, statement, type Values } from '../statement.ts'
 import type { RenderAccepted, SubmitItem, SubmitOutcome } from './submission.ts'
@@ -42,15 +42,14 @@ const GATE = `p AS MATERIALIZED (
 const time = (column: 'lease_ttl' | 'continuation', otherwise: string) =>
   timeOf(column, ofPolicy.postgres('s.policy', `${column}_seconds`), QUEUE, otherwise)
 const TTL = time('lease_ttl', 's.lease_ttl_ms')
-const TOLD = unwritten.postgres('2')
 const ifStarted = (value: string) => `CASE WHEN s.start_id IS NOT NULL THEN ${value} END`
 
 /** The run as it would be after an insert and a lease: version, attempt and event are those of the lease. */
-const HELD_RUNS = `INSERT INTO ichido.held (${HELD})
+const HELD_RUNS = `INSERT INTO ichido.held (${HELD_POSTGRES})
       SELECT s.job_id, s.job_id, 1, s.queue, s.kind, s.user_id, 0, s.priority, s.run_at, s.fair_tag, s.created_at, s.definition_id,
         1, 2, 2, s.worker_id, s.poll_id, s.token, s.created_at, s.created_at + ${TTL}, ${TTL},
         ${time('continuation', String(DEFAULT_CONTINUATION_MS))}, s.start_id, ${ifStarted('s.created_at')}, ${ifStarted(EPOCH)},
-        NULL, NULL, NULL, ${ifStarted(TOLD.n)}, ${ifStarted(TOLD.tx)}
+        NULL, NULL, NULL, ${ifStarted('2')}, ${ifStarted(TX)}
       FROM s
       RETURNING job_id, attempt, n, leased_n, ${HELD_STATE('held')} AS state, lease_ttl_ms, lease_expires_at, continuation_ms, leader_epoch`
 

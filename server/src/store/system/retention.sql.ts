@@ -217,10 +217,9 @@ export const deleteEvents = statement('delete_events', {
 export const forgetMoves = statement('forget_moves', {
   params: JOB_IDS,
   row: {},
-  ...both(
-    (ids) => `UPDATE ichido.ended SET leased_n = NULL, leased_tx = NULL, ended_n = NULL, ended_tx = NULL
-    WHERE job_id IN ${ids} AND (leased_n IS NOT NULL OR ended_n IS NOT NULL)`,
-  ),
+  postgres: `UPDATE ichido.ended SET leased_n = NULL, leased_tx = NULL, ended_n = NULL, ended_tx = NULL
+    WHERE job_id IN ${IDS.postgres} AND (leased_n IS NOT NULL OR ended_n IS NOT NULL)`,
+  sqlite: [],
 })
 
 /** The other parts of a job, in the lock order of other transactions. */

@@ -116,9 +116,7 @@ export const jobs: readonly Ddl[] = [
       leader_epoch bigint,
       deadline_at bigint,
       cancel_requested_at bigint,
-      error text,
-      leased_n integer,
-      leased_tx bigint
+      error text
     )`,
     ` WITH (fillfactor = 45, ${OFTEN_VACUUMED})`,
   ),
@@ -156,15 +154,16 @@ export const jobs: readonly Ddl[] = [
       n bigint NOT NULL,
       outcome_hash text,
       error text,
-      leased_n integer,
-      leased_tx bigint,
-      ended_n integer,
-      ended_tx bigint,
       PRIMARY KEY (job_id, run_no)
     )`),
   // On PostgreSQL these columns are the events of a lease that starts its runs, and of every end: their number, and the
   // transaction that wrote them. Rows of `events` for them cost a fifth of a drained job. They are null when there is a row, or
   // when the events of the job were removed.
+  { postgres: 'ALTER TABLE ichido.held ADD COLUMN leased_n integer, ADD COLUMN leased_tx bigint' },
+  {
+    postgres: `ALTER TABLE ichido.ended ADD COLUMN leased_n integer, ADD COLUMN leased_tx bigint,
+      ADD COLUMN ended_n integer, ADD COLUMN ended_tx bigint`,
+  },
   { postgres: 'CREATE INDEX held_leased_tx ON ichido.held (leased_tx) WHERE leased_tx IS NOT NULL' },
   { postgres: 'CREATE INDEX ended_leased_tx ON ichido.ended (leased_tx) WHERE leased_tx IS NOT NULL' },
   { postgres: 'CREATE INDEX ended_ended_tx ON ichido.ended (ended_tx) WHERE ended_tx IS NOT NULL' },
