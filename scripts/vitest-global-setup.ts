@@ -25,8 +25,9 @@ const TEMPLATE = 'ichido_template'
 /** One private PostgreSQL, one private Redis and the programs that tests start, for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   // The files are in memory, because removing hundreds of databases from a disk takes most of a minute. At full size they may
-  // need more memory than there is. Autovacuum would visit all these databases once a minute.
-  const settings = { autovacuum_naptime: '1h' }
+  // need more memory than there is. Autovacuum would visit all these databases once a minute. The connections
+  // of a store avoid scans, so a test's look at a whole table seems so expensive that PostgreSQL would start two processes for it.
+  const settings = { autovacuum_naptime: '1h', max_parallel_workers: '0' }
   const starting = [startPostgres({ tcp: true, inMemory: !full, settings }), startRedis(), bundlePrograms()] as const
   const [postgres, redis, programs] = await allOrNone(starting)
   project.provide('pgUrl', postgres.url)
