@@ -1,6 +1,7 @@
+import { createHash } from 'node:crypto'
 import { ALL_EVENTS } from '../../store/events/event-sources.sql.ts'
 import { HELD_STATE, READY_STATE } from '../../store/runs/rooms.sql.ts'
-import { type Row, type SqlValue, unnamed, type Work } from '../../store/statement.ts'
+import { type Row, type SqlValue, type Statement, unnamed, type Work } from '../../store/statement.ts'
 
 /**
  * Tests look at runs, and change them, as if they were in one table `ichido.runs`, whichever room they are in. They read events as if
@@ -87,12 +88,12 @@ const RUNS_READ = new RegExp(`\\bichido\\.runs\\b${ALIAS}`, 'g')
 const EVENTS_READ = new RegExp(`\\bichido\\.events\\b${ALIAS}`, 'g')
 
 /** The text with every `ichido.runs` that is read replaced. */
-export function readingRuns(text: string): string {
+function readingRuns(text: string): string {
   return text.replaceAll(RUNS_READ, (_, name: string | undefined) => `(${RUNS}) AS ${name ?? 'runs'}`)
 }
 
 /** The same for `ichido.events`: on PostgreSQL some events have no row of their own. */
-export function readingEvents(text: string): { postgres: string; sqlite: string } {
+function readingEvents(text: string): { postgres: string; sqlite: string } {
   if (!/^\s*(SELECT|WITH)\b/.test(text)) return { postgres: text, sqlite: text }
   const all = (_: string, name: string | undefined) => `${ALL_EVENTS.postgres} AS ${name ?? 'events'}`
   return { postgres: text.replaceAll(EVENTS_READ, all), sqlite: text }
@@ -108,21 +109,40 @@ export function* removeEvents(jobId: string, before: number): Work<void> {
     yield { kind: 'query', statement: unnamed(text), params: [jobId, before] }
 }
 
+const kept = new Map<string, Statement>()
+
+/** Has a name, so that PostgreSQL plans it once: to plan a look into all rooms takes longer than the look. */
+function named(text: string | { postgres: string; sqlite: string }): Statement {
+  const made = unnamed(text)
+  const statement = kept.get(made.postgres) ?? {
+    ...made,
+    name: `test_${createHash('sha1').update(made.postgres).digest('hex')}`,
+  }
+  kept.set(made.postgres, statement)
+  return statement
+}
+
+/** Carries out any text but a change of runs. */
+export function* otherThanChange(text: string, params: readonly SqlValue[]): Work<Row[]> {
+  const reading = readingEvents(readingRuns(text))
+  return yield { kind: 'query', statement: reading.postgres === text ? unnamed(text) : named(reading), params }
+}
+
 const DELETE = /^\s*DELETE FROM ichido\.runs(?: WHERE (.*?))?\s*$/s
 
 /** Carries out `DELETE FROM ichido.runs WHERE …`. */
 function* deleteRuns(where: string, params: readonly SqlValue[]): Work<Row[]> {
-  const text = readingRuns(`SELECT job_id, run_no FROM ichido.runs WHERE ${where}`)
-  const rows = yield { kind: 'query', statement: unnamed(text), params }
-  for (const { job_id = null, run_no = null } of rows) yield* removeRun(job_id, run_no)
+  const text = readingRuns(
+    `SELECT job_id AS was_job_id, run_no AS was_run_no, state AS was_state FROM ichido.runs WHERE ${where}`,
+  )
+  const rows = yield { kind: 'query', statement: named(text), params }
+  for (const row of rows) yield* removeRun(row)
   return []
 }
 
-function* removeRun(jobId: SqlValue, runNo: SqlValue): Work<void> {
-  for (const room of ROOMS) {
-    const text = `DELETE FROM ichido.${room} WHERE job_id = $1 AND run_no = $2`
-    yield { kind: 'query', statement: unnamed(text), params: [jobId, runNo] }
-  }
+function* removeRun({ was_job_id = null, was_run_no = null, was_state }: Row): Work<void> {
+  const text = `DELETE FROM ichido.${roomOf(was_state)} WHERE job_id = $1 AND run_no = $2`
+  yield { kind: 'query', statement: named(text), params: [was_job_id, was_run_no] }
 }
 
 const UPDATE = /^\s*UPDATE ichido\.runs(?: AS)?(?: r)? SET (.*?) WHERE (.*?)(?: RETURNING .*)?$/s
@@ -140,12 +160,9 @@ export function* changeRuns(text: string, params: readonly SqlValue[]): Work<Row
     splitTop(set).map((part) => part.split(/\s*=\s*(.*)/s).map((s) => s.trim()) as [string, string]),
   )
   const columns = Object.keys(COLUMNS).map((name) => `${changes.get(name) ?? `r.${name}`} AS ${name}`)
+  const was = 'r.job_id AS was_job_id, r.run_no AS was_run_no, r.state AS was_state'
   const from = readingRuns(`ichido.runs r WHERE ${where}`)
-  const rows = yield {
-    kind: 'query',
-    statement: unnamed(`SELECT ${columns.join()}, r.job_id AS was_job_id, r.run_no AS was_run_no FROM ${from}`),
-    params,
-  }
+  const rows = yield { kind: 'query', statement: named(`SELECT ${columns.join()}, ${was} FROM ${from}`), params }
   for (const row of rows) yield* putRun(row, changes.has('lease_id') ? tokenIn(row.lease_id) : row.token)
   return rows
 }
@@ -174,7 +191,7 @@ function roomOf(state: SqlValue | undefined): Room {
 
 function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
   const room = roomOf(row.state)
-  yield* removeRun(row.was_job_id ?? null, row.was_run_no ?? null)
+  yield* removeRun(row)
   const had = row.state !== 'PENDING'
   const common: Record<string, SqlValue | undefined> = {
     job_id: row.job_id,
@@ -231,5 +248,5 @@ function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
   const names = entries.map(([name]) => name).join()
   const places = entries.map((_, i) => `$${i + 1}`).join()
   const text = `INSERT INTO ichido.${room} (${names}) VALUES (${places})`
-  yield { kind: 'query', statement: unnamed(text), params: entries.map(([, value]) => value ?? null) }
+  yield { kind: 'query', statement: named(text), params: entries.map(([, value]) => value ?? null) }
 }

@@ -6,9 +6,9 @@ import { realWorld } from '../../node/world.ts'
 import { openPostgres, type PostgresStore } from '../../store/engines/postgres/postgres.ts'
 import { openSqlite } from '../../store/engines/sqlite/sqlite.ts'
 import { command, type Store } from '../../store/port.ts'
-import { queryText, type Row, type SqlValue } from '../../store/statement.ts'
+import type { Row, SqlValue } from '../../store/statement.ts'
 import { ENGINES, type Engine } from '../services/services.ts'
-import { changeRuns, changesRuns, readingEvents, readingRuns, removeEvents } from './runs-table.ts'
+import { changeRuns, changesRuns, otherThanChange, removeEvents } from './runs-table.ts'
 
 export interface TestStore {
   store: Store
@@ -68,9 +68,7 @@ export function eachEngine(suite: (given: { engine: Engine; store(): Store }) =>
 /** Runs any SQL in the notation of our statements: `ichido.table`, `$1`, `now_ms()`. Runs are in one table, `ichido.runs`. */
 export function sql(store: Store, text: string, ...params: SqlValue[]): Promise<Row[]> {
   return store.write(
-    command('test', () =>
-      changesRuns(text) ? changeRuns(text, params) : queryText(readingEvents(readingRuns(text)), ...params),
-    ),
+    command('test', () => (changesRuns(text) ? changeRuns(text, params) : otherThanChange(text, params))),
   )
 }
 
