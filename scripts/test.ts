@@ -6,6 +6,7 @@ import { chmodSync, existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { cacheDir, root } from './boot/fetch-packages.mjs'
+import { memoryTmp } from './services/find.ts'
 import { startGuard } from './services/guard.ts'
 import { affectedTests, changedFiles, readSources } from './testing/changed.ts'
 import { type Results, type Step, summarize } from './testing/summary.ts'
@@ -19,8 +20,11 @@ const since = args.map((arg) => /^--changed(?:=(.+))?$/.exec(arg)).find((found) 
 const forVitest = args.filter((arg) => arg !== '--full' && !arg.startsWith('--changed'))
 const bin = (path: string) => join(root, 'node_modules', path)
 
-/** Everything that the tests put into TMPDIR. The guard removes it, however the run ends. */
-const folder = mkdtempSync(join(tmpdir(), 'ichido-test-'))
+/**
+ * Everything that the tests put into TMPDIR. The guard removes it, however the run ends. It is in memory, because a test's SQLite
+ * would stop its whole process for each sync to a disk. At full size the files may need more memory than there is.
+ */
+const folder = mkdtempSync(join(full ? tmpdir() : memoryTmp(), 'ichido-test-'))
 // As root, PostgreSQL runs as another user, who must reach its folder in here.
 chmodSync(folder, 0o711)
 const resultsFile = join(folder, 'results.json')
