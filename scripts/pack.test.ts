@@ -138,9 +138,8 @@ beforeAll(async () => {
     async () => {
       // This does what a release does, including the build, but publishes nothing.
       for (const name of PACKAGES) await runNpm(['publish', '--dry-run', '--offline'], join(root, name))
-      for (const name of PACKAGES) {
-        await runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], join(root, name))
-      }
+      const folders = PACKAGES.map((name) => join(root, name))
+      await runNpm(['pack', '--ignore-scripts', '--pack-destination', folder, ...folders], root)
     },
   )
   const tarballs = readdirSync(folder).filter((name) => name.endsWith('.tgz'))
@@ -148,10 +147,12 @@ beforeAll(async () => {
   const local = (wanted: RegExp) => tarballs.filter((name) => wanted.test(name)).map((name) => join(folder, name))
   const install = (into: string, ...specs: string[]) =>
     runNpm(['install', '--ignore-scripts', '--prefer-offline', ...specs], into)
-  await install(app, ...local(/^ichido-(sdk-)?\d/))
-  installed = weigh(join(app, 'node_modules'))
-  await install(app, 'zod@4', '@types/node@24')
-  await install(program, ...local(/^ichido-(sdk|server)-/))
+  const installApp = async () => {
+    await install(app, ...local(/^ichido-(sdk-)?\d/))
+    installed = weigh(join(app, 'node_modules'))
+    await install(app, 'zod@4', '@types/node@24')
+  }
+  await Promise.all([installApp(), install(program, ...local(/^ichido-(sdk|server)-/))])
 }, INSTALL_WITHIN_MS)
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
