@@ -180,7 +180,7 @@ CREATE TABLE ichido.events (
   CONSTRAINT events_pkey PRIMARY KEY (job_id, n)
 );
 CREATE UNIQUE INDEX events_identity ON ichido.events USING btree (job_id, stage, seq) WHERE (stage <> 'run'::text);
-CREATE INDEX events_tx ON ichido.events USING btree (tx);
+CREATE INDEX events_tx ON ichido.events USING btree (tx, job_id, n);
 
 CREATE TABLE ichido.expired_keys (
   job_id uuid NOT NULL,

@@ -156,10 +156,6 @@ CREATE TABLE ended (
   n INTEGER NOT NULL,
   outcome_hash text,
   error text,
-  leased_n integer,
-  leased_tx INTEGER,
-  ended_n integer,
-  ended_tx INTEGER,
   PRIMARY KEY (job_id, run_no)
 ) STRICT, WITHOUT ROWID;
 
@@ -232,9 +228,7 @@ CREATE TABLE held (
   leader_epoch INTEGER,
   deadline_at INTEGER,
   cancel_requested_at INTEGER,
-  error text,
-  leased_n integer,
-  leased_tx INTEGER
+  error text
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX held_definition ON held (definition_id) WHERE definition_id IS NOT NULL;

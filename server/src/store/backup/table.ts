@@ -50,12 +50,7 @@ function sourcesOf({ name, primaryKey }: Table): Source[] {
   return [own, ...told]
 }
 
-function* readSource(
-  table: Table,
-  { from, key }: Source,
-  rowsMax: number,
-  take: (rows: Values[]) => void,
-): Work<void> {
+function* readSource(table: Table, { from, key }: Source, rowsMax: number, take: (rows: Values[]) => void): Work<void> {
   const order = key.map(quoted).join(', ')
   const marks = key.map((_, i) => `$${i + 2}`).join(', ')
   const columns = [...new Set([...table.columns, ...key])].map(quoted).join(', ')

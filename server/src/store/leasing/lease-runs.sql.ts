@@ -1,6 +1,6 @@
 import { SEQ_PER_ATTEMPT } from '../../core/events/event.ts'
 import { DEFAULT_CONTINUATION_SECONDS, parsePolicy } from '../../core/run/job.ts'
-import { DURABLY_NOW, EPOCH, HELD, HELD_STATE, HELD_POSTGRES, MOVES_WRITTEN, of, TX } from '../runs/rooms.sql.ts'
+import { DURABLY_NOW, EPOCH, HELD, HELD_POSTGRES, HELD_STATE, MOVES_WRITTEN, of, TX } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 
 /** A run that is due has a tag. A delayed run gets its tag when it is promoted. */

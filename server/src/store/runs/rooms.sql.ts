@@ -137,7 +137,8 @@ export function endPostgres(form: {
   answer?: string
 }): string {
   const { room, given, where, end, more = '', also = '', answer = `SELECT ${MOVED} FROM m` } = form
-  const lease = room === 'held' ? 'r.leased_n, r.leased_tx' : `CAST(NULL AS integer) AS leased_n, ${NO_TIME} AS leased_tx`
+  const lease =
+    room === 'held' ? 'r.leased_n, r.leased_tx' : `CAST(NULL AS integer) AS leased_n, ${NO_TIME} AS leased_tx`
   return `WITH ${given === undefined ? '' : `${given},`}
     m AS (DELETE FROM ichido.${room} r ${given === undefined ? '' : 'USING t'} WHERE ${where}
       RETURNING ${endedRow(room, 'r', end)}, ${lease}, r.n + 1 AS ended_n, ${TX} AS ended_tx, r.queue, r.kind${more}),

@@ -99,12 +99,15 @@ function readingEvents(text: string): { postgres: string; sqlite: string } {
   return { postgres: text.replaceAll(EVENTS_READ, all), sqlite: text }
 }
 
+/** Only PostgreSQL has events without rows. */
+const onPostgres = (postgres: string) => ({ postgres, sqlite: 'SELECT 1' })
+
 /** Removes the events of a job before a number, as retention does. */
 export function* removeEvents(jobId: string, before: number): Work<void> {
   for (const text of [
     'DELETE FROM ichido.events WHERE job_id = $1 AND n < $2',
-    'UPDATE ichido.ended SET leased_n = NULL, leased_tx = NULL WHERE job_id = $1 AND leased_n < $2',
-    'UPDATE ichido.ended SET ended_n = NULL, ended_tx = NULL WHERE job_id = $1 AND ended_n < $2',
+    onPostgres('UPDATE ichido.ended SET leased_n = NULL, leased_tx = NULL WHERE job_id = $1 AND leased_n < $2'),
+    onPostgres('UPDATE ichido.ended SET ended_n = NULL, ended_tx = NULL WHERE job_id = $1 AND ended_n < $2'),
   ])
     yield { kind: 'query', statement: unnamed(text), params: [jobId, before] }
 }
@@ -113,7 +116,8 @@ const kept = new Map<string, Statement>()
 
 /** Has a name, so that PostgreSQL plans it once: to plan a look into all rooms takes longer than the look. */
 function named(text: string | { postgres: string; sqlite: string }): Statement {
-  const made = unnamed(text)
+  const { postgres, sqlite } = typeof text === 'string' ? { postgres: text, sqlite: text } : text
+  const made = unnamed({ postgres, sqlite: sqlite.replaceAll(/\br\.(leased|ended)_(n|tx)\b/g, 'NULL') })
   const statement = kept.get(made.postgres) ?? {
     ...made,
     name: `test_${createHash('sha1').update(made.postgres).digest('hex')}`,
@@ -225,8 +229,6 @@ function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
       started_at: row.state === 'RUNNING' ? (row.started_at ?? row.created_at) : null,
       deadline_at: row.continuation_state === 'CONFIRMING' ? (row.continuation_check_deadline_at ?? 0) : null,
       error: row.error,
-      leased_n: row.leased_n,
-      leased_tx: row.leased_tx,
     },
     ended: {
       ...common,
@@ -238,10 +240,6 @@ function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
       finished_at: row.finished_at ?? row.created_at,
       outcome_hash: row.outcome_hash,
       error: row.error,
-      leased_n: row.leased_n,
-      leased_tx: row.leased_tx,
-      ended_n: row.ended_n,
-      ended_tx: row.ended_tx,
     },
   }
   const entries = Object.entries(values[room])
@@ -249,4 +247,12 @@ function* putRun(row: Row, token: SqlValue | undefined): Work<void> {
   const places = entries.map((_, i) => `$${i + 1}`).join()
   const text = `INSERT INTO ichido.${room} (${names}) VALUES (${places})`
   yield { kind: 'query', statement: named(text), params: entries.map(([, value]) => value ?? null) }
+  const told = { ready: [], held: ['leased_n', 'leased_tx'], ended: ['leased_n', 'leased_tx', 'ended_n', 'ended_tx'] }[
+    room
+  ]
+  if (told.every((name) => row[name] === null)) return
+  const set = told.map((name, i) => `${name} = $${i + 3}`).join()
+  const tell = onPostgres(`UPDATE ichido.${room} SET ${set} WHERE job_id = $1 AND run_no = $2`)
+  const params = [row.job_id ?? null, row.run_no ?? null, ...told.map((name) => row[name] ?? null)]
+  yield { kind: 'query', statement: unnamed(tell), params }
 }
