@@ -145,9 +145,12 @@ function checkNumbers<Name extends string>(
   }
 }
 
-/** Resolves to the value that the schema returns, or to the value itself if there is no schema. */
-export async function checkValue(schema: Schema | undefined, value: unknown, what: string): Promise<unknown> {
-  if (schema === undefined) return value
+/** The value itself if there is no schema; otherwise resolves to the value that the schema returns. */
+export function checkValue(schema: Schema | undefined, value: unknown, what: string): unknown {
+  return schema ? validated(schema, value, what) : value
+}
+
+async function validated(schema: Schema, value: unknown, what: string): Promise<unknown> {
   const result = await schema['~standard'].validate(value)
   if (result.issues === undefined) return result.value
   const [issue] = result.issues

@@ -301,7 +301,7 @@ test('close gives up undelivered reports after 10 s, and names their jobs', asyn
   await world.pass(1)
   await closing
   const given = troubles.filter((error) => !(error instanceof IchidoError))
-  expect(given).toEqual([new Error('Closed before the outcome of a run of work was delivered: job job, attempt 1')])
+  expect(given).toEqual([new Error('Closed, but the outcome of a run of work was not delivered: job job, attempt 1')])
   const { length } = troubles
   expect(world.pendingMs).toEqual([])
   await world.pass(60_000)

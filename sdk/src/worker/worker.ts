@@ -1,6 +1,5 @@
 import { checkKind, checkValue, type Kind, requireJson } from '../client/kind.ts'
-import type { LeaseShape } from '../protocol/index.ts'
-import { isFatal, Stopped, toFailure } from './loop/failure.ts'
+import { isFatal, toFailure } from './loop/failure.ts'
 import { HandlerLog } from './loop/handler-log.ts'
 import { ABORT_GRACE_MS } from './loop/heart.ts'
 import { type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
@@ -66,31 +65,31 @@ export async function handleRun<Payload, Result>(
   const { lease } = run
   const publisher = new Publisher(run, deps)
   const handlerLog = new HandlerLog(lease, deps)
-  let reported: { cost?: number } = {}
+  let cost: number | undefined
   try {
-    const payload = await checkValue(options.payload, lease.payload, 'payload')
-    const result = await handler({
-      payload: payload as Payload,
-      get signal() {
-        return run.signal
-      },
+    const context = {
+      [RUN]: run,
+      payload: (await checkValue(options.payload, lease.payload, 'payload')) as Payload,
       progress: publisher.progress,
       log: handlerLog.log,
       lastProgress: lease.last_progress,
-      cost(amount) {
+      cost(amount: number) {
         if (!isCost(amount)) throw new RangeError(`cost must be ${COST_RULE}`)
-        reported = { cost: amount }
+        cost = amount
       },
-      job: jobOf(lease),
-    })
+      job: { id: lease.job_id, attempt: lease.attempt, leaseId: lease.lease_id, traceparent: lease.traceparent },
+    }
+    const result = await handler(
+      Object.defineProperty(context, 'signal', SIGNAL) as typeof context & { signal: AbortSignal },
+    )
     // A value that is returned after the time limit may be incomplete.
-    if (run.reason instanceof Stopped && ['TIMEOUT', 'CONTINUATION_LOST'].includes(run.reason.code)) throw run.reason
+    if (run.reason && ['TIMEOUT', 'CONTINUATION_LOST'].includes(run.reason.code)) throw run.reason
     // Checked, but sent as returned: the reader of the result applies the schema's transformations.
     await checkValue(options.result, result, 'result')
     requireJson(result, 'result')
-    return { result: { result: result ?? null, ...reported } }
+    return { result: { result: result ?? null, cost } }
   } catch (error) {
-    const released = !isFatal(error) && run.reason instanceof Stopped && run.reason.code === 'STOPPED'
+    const released = !isFatal(error) && run.reason?.code === 'STOPPED'
     return released ? 'released' : { failure: toFailure(error, run.reason) }
   } finally {
     run.ended()
@@ -100,6 +99,12 @@ export async function handleRun<Payload, Result>(
   }
 }
 
-function jobOf(lease: LeaseShape): HandlerContext<unknown>['job'] {
-  return { id: lease.job_id, attempt: lease.attempt, leaseId: lease.lease_id, traceparent: lease.traceparent }
+const RUN = Symbol()
+
+/** The signal is made on first use. Its getter is one function for all runs: an object with a getter of its own takes 3 KB. */
+const SIGNAL = {
+  enumerable: true,
+  get(this: { [RUN]: RunInHand }) {
+    return this[RUN].signal
+  },
 }

@@ -434,10 +434,10 @@ CREATE TABLE ichido.ready (
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.02);
 CREATE INDEX ready_definition ON ichido.ready USING btree (definition_id) WHERE (definition_id IS NOT NULL);
 CREATE INDEX ready_delayed ON ichido.ready USING btree (run_at) WHERE (fair_tag IS NULL);
-CREATE INDEX ready_last_tag ON ichido.ready USING btree (user_id, queue, priority, fair_tag) WHERE (fair_tag IS NOT NULL);
+CREATE INDEX ready_last_tag ON ichido.ready USING btree (user_id, queue, priority, fair_tag) WHERE (fair_tag >= 0);
 CREATE INDEX ready_order ON ichido.ready USING btree (queue, kind, priority DESC, fair_tag, job_id) WHERE (fair_tag IS NOT NULL);
 CREATE INDEX ready_orphaned ON ichido.ready USING btree (job_id) WHERE (worker_id IS NOT NULL);
-CREATE INDEX ready_user ON ichido.ready USING btree (user_id, job_id);
+CREATE INDEX ready_user ON ichido.ready USING btree (user_id, job_id) WHERE (version > 0);
 
 CREATE TABLE ichido.redrives (
   id uuid NOT NULL,

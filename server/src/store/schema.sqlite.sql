@@ -450,14 +450,14 @@ CREATE INDEX ready_definition ON ready (definition_id) WHERE definition_id IS NO
 CREATE INDEX ready_delayed ON ready (run_at) WHERE fair_tag IS NULL;
 
 CREATE INDEX ready_last_tag ON ready (user_id, queue, priority, fair_tag)
-WHERE fair_tag IS NOT NULL;
+WHERE fair_tag >= 0;
 
 CREATE INDEX ready_order ON ready (queue, kind, priority DESC, fair_tag, job_id)
 WHERE fair_tag IS NOT NULL;
 
 CREATE INDEX ready_orphaned ON ready (job_id) WHERE worker_id IS NOT NULL;
 
-CREATE INDEX ready_user ON ready (user_id, job_id);
+CREATE INDEX ready_user ON ready (user_id, job_id) WHERE version > 0;
 
 CREATE TABLE redrives (
   id TEXT PRIMARY KEY,

@@ -156,6 +156,8 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
     { world: nodeWorld, clocks: machineClocks, transport, onTrouble },
     { overrun: endProcess, mayBeat: isAlive },
   )
+  /** The handlers' thread has told the run to stop, and knows the reason. */
+  const TOLD = new Stopped('STOPPED', '')
   const holds = new Map<string, { hold: Hold; run: RunStop; callOff: () => void }>()
 
   function begin(lease: LeaseShape, sent: Mark): void {
@@ -163,7 +165,8 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
     const run = new RunStop()
     run.onAbort(() => {
       const { reason } = run
-      if (reason instanceof Stopped) tell({ leaseId, stopped: { code: reason.code, message: reason.message } })
+      if (reason !== undefined && reason !== TOLD)
+        tell({ leaseId, stopped: { code: reason.code, message: reason.message } })
     })
     const hold = heart.hold(lease, sent, run)
     hold.onConfirmed((confirmed) => tell({ leaseId, confirmed }))
@@ -180,8 +183,7 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
     const held = holds.get(leaseId)
     if (held === undefined) return
     if ('confirm' in order) held.hold.confirm(order.sent)
-    // The handlers' thread knows the reason.
-    else if ('aborted' in order) held.run.abort('aborted')
+    else if ('aborted' in order) held.run.abort(TOLD)
     else if ('ask' in order) {
       held.hold.ask().then(
         (isHeld) => tell({ leaseId, asked: { held: isHeld } }),

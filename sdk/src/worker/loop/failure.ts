@@ -44,9 +44,9 @@ export const MESSAGE_MAX = ERROR_MESSAGE_MAX
 const CAUSES_MAX = 10
 
 /** The report for an error that a handler threw. `stopped` is the reason why its run was told to stop, if it was. */
-export function toFailure(error: unknown, stopped: unknown): FailReport {
+export function toFailure(error: unknown, stopped: Stopped | undefined): FailReport {
   if (isFatal(error)) return failure(error, error.code, false)
-  if (stopped instanceof Stopped) {
+  if (stopped) {
     const { code, message } = stopped
     return { code, message, retryable: true }
   }
@@ -109,7 +109,7 @@ export function leftBehind(lease: LeaseShape): Error {
 }
 
 export function unreported(lease: LeaseShape): Error {
-  return new Error(`Closed before the outcome of a run of ${lease.kind} was delivered: ${which(lease)}`)
+  return new Error(`Closed, but the outcome of a run of ${lease.kind} was not delivered: ${which(lease)}`)
 }
 
 function which({ job_id: jobId, attempt }: LeaseShape): string {

@@ -80,7 +80,7 @@ test('in an endless outage the outcome waits only as long as the run may continu
   await run(({ log }) => log('never heard'))
   await world.pass(LEASE.continuation_seconds * 1_000)
   expect(plane.reports).toEqual([{ result: null }])
-  expect(String(troubles.at(-1))).toBe('Error: The end of the log of job job could not be delivered')
+  expect(String(troubles.at(-1))).toBe('Error: The end of the log of job job was not delivered')
 })
 
 test.each<[string, Handler<unknown, unknown>]>([

@@ -2,7 +2,7 @@ import type { LeaseShape } from '../../protocol/index.ts'
 import { isPassing, messageOf } from './failure.ts'
 import type { RunInHand } from './loop.ts'
 import type { LogChunk } from './ports.ts'
-import { ABORTED_PART, type PublisherDeps } from './progress.ts'
+import { ABORTED_PART, type PublisherDeps, unlessStopped } from './progress.ts'
 import { Pump } from './pump.ts'
 
 const CHUNK_LENGTH = 64 * 1024
@@ -48,11 +48,9 @@ export class HandlerLog {
     const late = new AbortController()
     const giveUp = () => late.abort()
     const callOff = world.after(hold.aloneMs * (signal.aborted ? ABORTED_PART : 1), giveUp)
-    signal.addEventListener('abort', giveUp)
-    const heard = await pump.end(AbortSignal.any([late.signal, hold.lost]))
-    signal.removeEventListener('abort', giveUp)
+    const heard = await unlessStopped(pump.end(AbortSignal.any([late.signal, hold.lost])), signal, giveUp)
     callOff()
-    if (!heard) onTrouble(new Error(`The end of the log of job ${this.#lease.job_id} could not be delivered`))
+    if (!heard) onTrouble(new Error(`The end of the log of job ${this.#lease.job_id} was not delivered`))
   }
 
   /** The line that reaches the limit is the last one. */

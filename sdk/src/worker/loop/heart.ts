@@ -34,7 +34,7 @@ export function limitTime(
   return world.after(seconds * 1000, () => run.abort(new Stopped('TIMEOUT', `The run took longer than ${seconds} s`)))
 }
 
-const nothing = () => {}
+export const nothing = () => {}
 
 interface HeldDeps {
   clocks: Clocks

@@ -1,8 +1,8 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { type Clocks, elapsedMs, type Mark, monotonicOnly, sleep } from '../../world.ts'
-import { isPassing, leftBehind, overrun, refused, stopping, unreported } from './failure.ts'
-import { aloneMsOf, Heart, limitTime } from './heart.ts'
+import { isPassing, leftBehind, overrun, refused, type Stopped, stopping, unreported } from './failure.ts'
+import { aloneMsOf, Heart, limitTime, nothing } from './heart.ts'
 import { GIVEN_UP, Pacing } from './pacing.ts'
 import type { FailReport, FinishReport, Hold, Keeper, LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 import { type NextCall, Reporter } from './reporter.ts'
@@ -14,7 +14,7 @@ export interface RunInHand {
   /** Aborts with a `Stopped` when the job is canceled, its time is up, its lease is lost, or the worker must stop. */
   readonly signal: AbortSignal
   /** The reason of the signal; undefined until it aborts. */
-  readonly reason: unknown
+  readonly reason: Stopped | undefined
   hold: Hold
   /** A number from 0, below `concurrency`, that no other run has at the same time. */
   slot: number
@@ -37,15 +37,33 @@ export interface LoopOptions {
   work(run: RunInHand): Promise<Outcome>
 }
 
-interface Run {
-  lease: LeaseShape
-  stop: RunStop
+class Run extends RunStop implements RunInHand {
+  readonly lease: LeaseShape
+  hold!: Hold
+  slot = 0
   /** False after it has ended or was left behind. */
-  atWork: boolean
-  /** Stops its heartbeats and timers. */
-  letGo(): void
+  atWork = false
   /** Created when its report must be retried; most reports succeed at once. */
-  patience: Patience | null
+  patience: Patience | null = null
+  /** Calls off its time limit. */
+  callOff = nothing
+
+  constructor(lease: LeaseShape) {
+    super()
+    this.lease = lease
+  }
+
+  ended(): void {
+    this.callOff()
+    this.hold.runEnded()
+  }
+
+  /** Stops its heartbeats and timers. */
+  letGo(): void {
+    this.callOff()
+    this.patience?.end()
+    this.hold?.letGo()
+  }
 }
 
 interface Patience {
@@ -131,7 +149,7 @@ export class WorkerLoop {
   hurry(): void {
     this.#polling.abort()
     this.#hurry.abort()
-    for (const { stop } of this.#running.keys()) stop.abort(stopping())
+    for (const run of this.#running.keys()) run.abort(stopping())
   }
 
   async #ended(): Promise<void> {
@@ -252,39 +270,28 @@ export class WorkerLoop {
   }
 
   #begin(lease: LeaseShape, sent: Mark): void {
-    const stop = new RunStop()
+    const run = new Run(lease)
     // A run that was leased during the stop is released.
-    if (this.#polling.signal.aborted) stop.abort(stopping())
-    const run: Run = { lease, stop, atWork: false, letGo() {}, patience: null }
+    if (this.#polling.signal.aborted) run.abort(stopping())
     this.#inHand.add(lease.lease_id)
     this.#running.set(run, this.#run(run, sent))
   }
 
   /** Never rejects. */
   async #run(run: Run, sent: Mark): Promise<void> {
-    const { lease, stop } = run
+    const { lease } = run
     try {
       const now = this.#clocks()
       const isFresh = this.#options.startAtOnce && elapsedMs(sent, now) < Math.min(FRESH_MS, aloneMsOf(lease) / 2)
-      const hold = this.#keeper.hold(lease, isFresh ? sent : now, stop)
-      let callOff = () => {}
-      run.letGo = () => {
-        callOff()
-        run.patience?.end()
-        hold.letGo()
-      }
-      if (!isFresh && !stop.aborted && !(await this.#confirm(lease, hold, stop.signal))) return
-      callOff = limitTime(this.#deps.world, lease, stop)
+      run.hold = this.#keeper.hold(lease, isFresh ? sent : now, run)
+      if (!isFresh && !run.aborted && !(await this.#confirm(run))) return
+      run.callOff = limitTime(this.#deps.world, lease, run)
       run.atWork = true
-      const ended = () => {
-        callOff()
-        hold.runEnded()
-      }
-      const outcome = stop.aborted ? 'released' : await this.#work(run, hold, ended)
+      const outcome = run.aborted ? 'released' : await this.#work(run)
       if (!run.atWork) return
       run.atWork = false
-      ended()
-      if (!hold.isLost) await this.#report(run, outcome, hold)
+      run.ended()
+      if (!run.hold.isLost) await this.#report(run, outcome)
       else await this.#deps.outbox?.drop(lease)
     } catch (error) {
       this.#deps.onTrouble(error)
@@ -296,20 +303,19 @@ export class WorkerLoop {
     }
   }
 
-  async #work({ lease, stop }: Run, hold: Hold, ended: () => void): Promise<Outcome> {
+  async #work(run: Run): Promise<Outcome> {
     // There is one: polls never ask for more runs than there is room for.
-    const slot = this.#slots.pop() ?? 0
+    run.slot = this.#slots.pop() ?? 0
     try {
-      // The signal of `stop` is made only if the work looks at it.
-      return await this.#options.work(Object.assign(stop, { lease, hold, slot, ended }))
+      return await this.#options.work(run)
     } finally {
       // Freed before the report, whose answer may bring the next run.
-      this.#slots.push(slot)
+      this.#slots.push(run.slot)
     }
   }
 
   /** False: this worker must not begin the run. */
-  async #confirm(lease: LeaseShape, hold: Hold, signal: AbortSignal): Promise<boolean> {
+  async #confirm({ lease, hold, signal }: Run): Promise<boolean> {
     const { transport } = this.#deps
     return this.#insist(signal, async () => {
       if (this.#options.startAtOnce) return hold.ask()
@@ -337,8 +343,8 @@ export class WorkerLoop {
   }
 
   /** Retries while the report can be accepted. If the result is refused, the run fails with the refusal. */
-  async #report(run: Run, outcome: Outcome, hold: Hold): Promise<void> {
-    const { lease } = run
+  async #report(run: Run, outcome: Outcome): Promise<void> {
+    const { lease, hold } = run
     const { transport, outbox } = this.#deps
     const leaseId = lease.lease_id
     let report: RunReport | null = outcome === 'released' ? null : { leaseId, ...outcome }

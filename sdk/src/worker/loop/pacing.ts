@@ -17,9 +17,7 @@ const RETRY_FIRST_MS = 1_000
 const RETRY_MAX_MS = 30_000
 const JITTER = 0.2
 
-export const GIVEN_UP =
-  'A proxy may cut long calls: the worker polls every ' +
-  `${SHORT_FIRST_MS / 1_000} to ${SHORT_MAX_MS / 1_000} s, and tries long calls again in ${LONG_AGAIN_MS / 60_000} minutes`
+export const GIVEN_UP = `A proxy may cut long calls: for ${LONG_AGAIN_MS / 60_000} minutes the worker polls without waiting`
 
 /** Decides how long a poll waits, and the pause before the next one. */
 export class Pacing {

@@ -107,7 +107,7 @@ export interface ReportAnswer {
 export interface FinishReport {
   result: unknown
   meta?: Record<string, unknown>
-  cost?: number
+  cost?: number | undefined
 }
 
 export interface FailReport {

@@ -161,9 +161,7 @@ test('events of a run that stops in an outage are dropped and reported', async (
   loop.hurry()
   await settled()
   expect(plane.reports).toEqual([{ result: null }])
-  expect(troubles.map(String)).toEqual([
-    'IchidoError: Events of job job could not be delivered and are dropped (1): down',
-  ])
+  expect(troubles.map(String)).toEqual(['IchidoError: Events of job job were not delivered (1): down'])
 })
 
 test('a lost lease ends the wait for events', async () => {

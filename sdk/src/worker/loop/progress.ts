@@ -1,7 +1,8 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape, nextSeq, OPEN_STAGES, PROGRESS_STAGE, stageRange } from '../../protocol/index.ts'
 import { sleep, unlessAborted, type World } from '../../world.ts'
-import { isPassing } from './failure.ts'
+import { isPassing, messageOf } from './failure.ts'
+import { nothing } from './heart.ts'
 import type { RunInHand } from './loop.ts'
 import type { Hold, WorkerEvent, WorkerTransport } from './ports.ts'
 
@@ -45,6 +46,14 @@ const RETRY_MAX_MS = 5_000
 /** The part of the time without a heartbeat that a stopped run may use for its last output. */
 export const ABORTED_PART = 0.05
 
+/** Waits for the last output of a run, and gives up when the run is told to stop. */
+export async function unlessStopped<T>(output: Promise<T>, signal: AbortSignal, giveUp: () => void): Promise<T> {
+  signal.addEventListener('abort', giveUp)
+  const sent = await output
+  signal.removeEventListener('abort', giveUp)
+  return sent
+}
+
 /** Sends the events of one run: in order, several in one call, with retries. */
 export class Publisher {
   readonly #lease: LeaseShape
@@ -65,7 +74,7 @@ export class Publisher {
   readonly progress: Progress = (...event: [unknown] | [string, number, unknown?]) => {
     const stored = this.#publish(event)
     // Without a listener, a rejection would end the process.
-    stored.catch(() => {})
+    stored.catch(nothing)
     return stored
   }
 
@@ -78,19 +87,10 @@ export class Publisher {
   }
 
   async #end(sending: Promise<void>, { signal, hold }: Pick<RunInHand, 'signal' | 'hold'>): Promise<void> {
-    let resolve = () => {}
-    // Node 20 lacks `Promise.withResolvers`.
-    const late = new Promise<void>((settle) => {
-      resolve = settle
-    })
-    const giveUp = () => {
-      this.#lateness().abort()
-      resolve()
-    }
-    const callOff = signal.aborted ? this.#deps.world.after(hold.aloneMs * ABORTED_PART, giveUp) : () => {}
-    signal.addEventListener('abort', giveUp)
-    await Promise.race([sending, late])
-    signal.removeEventListener('abort', giveUp)
+    const late = this.#lateness()
+    const giveUp = () => late.abort()
+    const callOff = signal.aborted ? this.#deps.world.after(hold.aloneMs * ABORTED_PART, giveUp) : nothing
+    await unlessStopped(unlessAborted(sending, late.signal).catch(nothing), signal, giveUp)
     callOff()
   }
 
@@ -174,11 +174,8 @@ export class Publisher {
 }
 
 function undelivered({ job_id: jobId }: LeaseShape, count: number, error: unknown): IchidoError {
-  const why = error instanceof Error ? error.message : String(error)
-  return new IchidoError(
-    'UNAVAILABLE',
-    `Events of job ${jobId} could not be delivered and are dropped (${count}): ${why}`,
-  )
+  const why = messageOf(error)
+  return new IchidoError('UNAVAILABLE', `Events of job ${jobId} were not delivered (${count}): ${why}`)
 }
 
 /** Names the fields of the event alone, because the handler does not know the list in which it was sent. */

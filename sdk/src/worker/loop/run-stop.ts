@@ -1,10 +1,12 @@
+import type { Stopped } from './failure.ts'
+
 /**
  * Tells a run to stop, once, with a reason. Most runs never look at their signal and are never stopped, and an AbortController
  * with a listener takes longer than the rest of an empty run. So the signal is made on first use.
  */
 export class RunStop {
   /** Undefined until the run is told to stop. */
-  reason: unknown
+  reason: Stopped | undefined
   #controller: AbortController | null = null
   #listener = () => {}
 
@@ -18,7 +20,7 @@ export class RunStop {
     return this.#controller.signal
   }
 
-  abort(reason: unknown): void {
+  abort(reason: Stopped): void {
     if (this.aborted) return
     this.reason = reason
     this.#listener()

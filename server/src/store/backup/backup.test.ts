@@ -7,6 +7,7 @@ import { realWorld } from '../../node/world.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import type { Services } from '../../services/index.ts'
 import { ENGINES, type Engine, type TestServices, testServices } from '../../testing/services/services.ts'
+import { sql } from '../../testing/store/store.ts'
 import { tamper } from '../../testing/store/tampered-backup.ts'
 import { EVERY_JOB } from '../jobs/list-jobs.ts'
 import { command } from '../port.ts'
@@ -124,6 +125,12 @@ function withoutLeadership({ leadership, ...rest }: Sums): Sums {
   return rest
 }
 
+async function eventsOfFinished({ deps, events }: Services): Promise<unknown[]> {
+  const [finished] = await sql(deps.store, 'SELECT job_id FROM ichido.results')
+  const pages = [0, 1_000].map((after) => events.read(LOCAL_ADMIN, String(finished?.job_id), after, 0))
+  return (await Promise.all(pages)).flatMap((page) => page.events)
+}
+
 async function epochOf({ deps }: Services): Promise<number> {
   return deps.store.write(raiseEpoch(0))
 }
@@ -149,6 +156,9 @@ for (const from of ENGINES) {
         job_definitions: { rows: 1 },
       })
       expect(await epochOf(target)).toBe((await epochOf(source(from))) + 1_000)
+      // PENDING, RUNNING, those that the worker said, and the end; whether the engine has a row for each or not.
+      expect(await eventsOfFinished(target)).toHaveLength(JOBS + 3)
+      expect(await eventsOfFinished(target)).toEqual(await eventsOfFinished(source(from)))
     })
   }
 

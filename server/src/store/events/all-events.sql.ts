@@ -57,8 +57,7 @@ const AFTER = { after_tx: 'integer', after_job_id: 'text', after_n: 'integer' } 
 /** A null field matches every event. */
 const FILTER = { kind: 'text?', queue: 'text?', domain: 'text?', stage: 'text?' } as const
 
-const name = (tx: string) => `${tx} AS tx, e.job_id, e.n, e.stage, e.seq,
-  CASE WHEN e.n = 2 THEN NOT EXISTS (SELECT 1 FROM ichido.events f WHERE f.job_id = e.job_id AND f.n = 1) ELSE false END AS begins`
+const name = (tx: string) => `${tx} AS tx, e.job_id, e.n, e.stage, e.seq, e.n = 2 AS begins`
 const columns = (
   tx: string,
   domain: string,

@@ -87,6 +87,8 @@ function partOf(
   if (state === 'PENDING' && filter.pendingFor !== null) where.push(PENDING_FOR[filter.pendingFor])
   const has = (aliases: readonly Alias[]) => (aliases.includes(lead) ? lead : 'j')
   if (filter.userId !== null) where.push(`${has(['q', 'h', 'e'])}.user_id = ${bind(filter.userId)}`)
+  // Leads to the index ready_user.
+  if (filter.userId !== null && lead === 'q') where.push('q.version > 0')
   if (filter.queue !== null) where.push(`${has(['q', 'h'])}.queue = ${bind(filter.queue)}`)
   if (filter.kind !== null) where.push(`${has(['q', 'h'])}.kind = ${bind(filter.kind)}`)
   if (filter.key !== null) where.push(`k.idempotency_key = ${bind(filter.key)}`)

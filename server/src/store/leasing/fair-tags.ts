@@ -7,7 +7,7 @@ import { queueHead } from './queues.ts'
 const TIME = 'SELECT q.tag FROM ichido.queue_times q WHERE q.queue = t.queue AND q.priority = t.priority'
 const LAST = `SELECT r.fair_tag FROM ichido.ready r
       WHERE r.queue = t.queue AND r.priority = t.priority AND r.user_id = t.user_id AND r.${DUE}
-        AND r.fair_tag > coalesce((${TIME}), -1)
+        AND r.fair_tag > coalesce((${TIME}), -1) AND r.fair_tag >= 0
       ORDER BY r.fair_tag DESC LIMIT 1`
 const TAGS = `t.queue, t.user_id, t.priority, (${TIME}) AS time, (${LAST}) AS last`
 

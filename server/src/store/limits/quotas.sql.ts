@@ -73,7 +73,7 @@ export const addUsers = statement('add_users', {
 
 const OPEN = 'consumed_at IS NULL AND released_at IS NULL'
 const USE = `u.id AS user_id,
-      (SELECT count(*) FROM ichido.ready WHERE user_id = u.id) + (SELECT count(*) FROM ichido.held WHERE user_id = u.id) AS active,
+      (SELECT count(*) FROM ichido.ready WHERE user_id = u.id AND version > 0) + (SELECT count(*) FROM ichido.held WHERE user_id = u.id) AS active,
       (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at > u.at) AS reserved,
       (SELECT count(*) FROM ichido.job_reservations WHERE user_id = u.id AND ${OPEN} AND expires_at <= u.at) > 0 AS lapsed,
       now_ms() AS now`
