@@ -8,7 +8,10 @@ const SET = 'bench'
 
 /** The peers are not our dependencies. They are fetched for a benchmark only. */
 export function fetchPeers(): Promise<string> {
-  return fetchPackages({ what: 'Fetching pg-boss, graphile-worker and BullMQ to measure against', sets: [SET] })
+  return fetchPackages({
+    what: 'Fetching pg-boss, graphile-worker, BullMQ and bee-queue to measure against',
+    sets: [SET],
+  })
 }
 
 export function importPeer(packages: string, file: string): Promise<unknown> {
