@@ -1,109 +1,71 @@
-import { describe, expect, test } from 'vitest'
-import { EVERY_JOB, listJobs } from '../server/src/store/jobs/list-jobs.ts'
-import { findJob } from '../server/src/store/jobs/read-jobs.ts'
-import { command, type Store } from '../server/src/store/port.ts'
-import { queryText } from '../server/src/store/statement.ts'
-import { testStore } from '../server/src/testing/store/store.ts'
-import { fill, filledIdOf, filledKeyOf, fillWithoutIndexes, kindOf, queueOf, teamOf, userOf } from './fill.ts'
-import { flow, interleave, median, quantile } from './measure.ts'
-import { amount, type Comparison, judge, table } from './report.ts'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Redis } from '../scripts/services/redis.ts'
+import { bundled } from '../scripts/testing/programs.ts'
+import { bareDatabase, privateRedis } from '../scripts/testing/services.ts'
+import { enterHere } from './contest/entrant.ts'
+import { fetchPeers } from './peers/packages.ts'
+import { judge } from './report/comparison.ts'
+import type { Size, Stage } from './stage.ts'
+import { NOT_QUICK, SUITES } from './suites/index.ts'
 
-const comparison: Comparison = {
-  what: 'submit',
-  unit: '/s',
-  ours: [900, 16_000, 17_000],
-  against: 'pg-boss send()',
-  theirs: [2_000, 1_000, 9_000],
-  target: { least: 8 },
+/** The least of everything: this shows that each suite still runs, and measures nothing. */
+const TINY: Size = {
+  warmUps: 0,
+  rounds: 1,
+  roundMs: 30,
+  calls: 4,
+  callers: [1, 8],
+  drained: 40,
+  few: 10_000,
+  many: 12_000,
+  ready: 60,
+  written: 40,
+  steadyMs: 50,
+  nodes: [1, 2],
+  settleMs: 0,
 }
 
-describe('statistics', () => {
-  test('a quantile lies between the two values around it', () => {
-    expect(quantile([30, 10, 20], 0.5)).toBe(20)
-    expect(median([4, 1, 3, 2])).toBe(2.5)
-    expect(quantile([0, 10], 0.99)).toBeCloseTo(9.9)
-    expect(quantile([7], 0.5)).toBe(7)
-  })
+const program = [bundled('server/src/cli/bin.ts')]
+let folders: string
+let redis: Redis
+let stage: Stage
 
-  test('the median of no values throws an error', () => {
-    expect(() => median([])).toThrow(RangeError)
-  })
-
-  test('rounds take turns, and warm-up rounds are not kept', async () => {
-    let calls = 0
-    const one = async () => calls++
-    const found = await interleave({ warmUps: 1, rounds: 3 }, { peer: one, ours: one })
-    expect(found).toEqual({ peer: [2, 4, 6], ours: [3, 5, 7] })
-  })
-
-  test('flow() keeps one call per caller running and uses each number once', async () => {
-    const seen = new Set<number>()
-    let underWay = 0
-    let most = 0
-    const { calls } = await flow({ callers: 4, durationMs: 20 }, async (n) => {
-      expect(seen.has(n)).toBe(false)
-      seen.add(n)
-      most = Math.max(most, ++underWay)
-      await new Promise((resolve) => setImmediate(resolve))
-      underWay--
-    })
-    expect(most).toBe(4)
-    expect(seen.size).toBe(calls)
-  })
-})
-
-describe('verdicts', () => {
-  test('medians are compared, not single rounds', () => {
-    expect(judge(comparison)).toMatchObject({ oursMedian: 16_000, theirsMedian: 2_000, ratio: 8, met: true })
-  })
-
-  test('a target is a minimum, a maximum, or none', () => {
-    expect(judge({ ...comparison, target: { least: 8.01 } }).met).toBe(false)
-    expect(judge({ ...comparison, unit: 'ms', target: { most: 8 } }).met).toBe(true)
-    expect(judge({ ...comparison, unit: 'ms', target: { most: 7.99 } }).met).toBe(false)
-    expect(judge({ ...comparison, target: null }).met).toBe(true)
-  })
-
-  test('the table shows which targets were met and missed', () => {
-    const lines = table([judge(comparison), judge({ ...comparison, what: 'list', target: { least: 9 } })]).split('\n')
-    expect(lines[1]).toMatch(/^submit +16,000\/s {2}pg-boss send\(\) +2,000\/s +8\.00 × +≥ 8 {2}met$/)
-    expect(lines[2]).toMatch(/^list .* ≥ 9 {2}MISSED$/)
-    expect(amount(0.1234, 'ms')).toBe('0.12 ms')
-    expect(amount(12.34, 'ms')).toBe('12.3 ms')
-  })
-})
-
-describe('jobs made by SQL', () => {
-  const COUNT = 300
-
-  async function look(store: Store, how: typeof fill): Promise<void> {
-    const filling = { count: COUNT, nowMs: Date.now() }
-    await store.write(how(filling))
-    for (const n of [1, 120, COUNT]) {
-      const found = await store.read(findJob(filledIdOf(filling, n)))
-      expect(found?.key).toBe(filledKeyOf(n))
-      expect(found?.job).toMatchObject({ queue: queueOf(n), kind: kindOf(n), user_id: userOf(n) })
-    }
-    const label = { name: 'team', value: teamOf(COUNT) }
-    const { rows } = await store.read(listJobs({ ...EVERY_JOB, label }, 10, null))
-    expect(rows.map((row) => row.job_id)).toEqual([filledIdOf(filling, COUNT), filledIdOf(filling, COUNT - 200)])
+beforeAll(async () => {
+  folders = mkdtempSync(join(tmpdir(), 'ichido-bench-'))
+  redis = await privateRedis()
+  stage = {
+    size: TINY,
+    packages: await fetchPeers(),
+    program,
+    published: async () => ({ program, worker: null }),
+    absent: new Set(),
+    enter: enterHere,
+    database: async () => (await bareDatabase()).url,
+    folder: (name) => pathToFileURL(join(folders, name)).href,
+    redis: async () => redis.url,
+    ownRedis: (settings = {}) => privateRedis({ appendfsync: 'always', settings }),
+    say: () => {},
+    recycleLog: async () => {},
+    close: async () => {},
   }
-
-  test('filled jobs have their ids, keys and labels on SQLite', async () => {
-    const { store, close } = await testStore('sqlite')
-    await look(store, fill)
-    await close()
-  })
-
-  test('filled jobs have their ids, keys and labels on PostgreSQL, with all indexes', async () => {
-    const { store, close } = await testStore('postgres')
-    const before = await store.read(indexes)
-    await look(store, fillWithoutIndexes)
-    expect(await store.read(indexes)).toEqual(before)
-    await close()
-  })
 })
 
-const indexes = command('indexes', () =>
-  queryText("SELECT indexdef FROM pg_indexes WHERE schemaname = 'ichido' ORDER BY indexdef"),
-)
+afterAll(async () => {
+  await redis.stop()
+  rmSync(folders, { recursive: true, force: true })
+})
+
+/** All contestants are measured once. The other suites use the same code for them, and servers take a second to start. */
+const ABSENT = new Set(['http', 'sqliteHttp', 'boss', 'graphile', 'bee', 'sqliteFloor'])
+const COMPLETE = 'drain'
+
+test.for(Object.keys(SUITES).filter((name) => !NOT_QUICK.has(name)))('the suite %s runs', async (name) => {
+  const absent = name === COMPLETE ? new Set<string>() : ABSENT
+  const verdicts = ((await SUITES[name]?.({ ...stage, absent })) ?? []).map(judge)
+  expect(verdicts.length).toBeGreaterThan(0)
+  for (const { what, against, ratio } of verdicts) expect(ratio, `${what}, ${against}`).toBeGreaterThan(0)
+})

@@ -1,15 +1,18 @@
 // `npm run bench -- [quick] [suite …] [--json FILE]` compares Ichido with its peers, in one run on one machine.
-import { writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Trouble } from '../scripts/boot/trouble.mjs'
 import { busyByOthers, machineLine } from './machine.ts'
 import { peerVersions } from './peers/packages.ts'
-import { judge, table, type Verdict } from './report.ts'
+import { judge } from './report/comparison.ts'
+import { readResults, writeResults } from './report/files.ts'
+import { QUIET_MAX, type Results, toRow } from './report/results.ts'
+import { textTable } from './report/text-table.ts'
 import { LONG, QUICK, setStage } from './stage.ts'
 import { NOT_QUICK, SUITES } from './suites/index.ts'
 
-const usage = `usage: npm run bench -- [quick] [${Object.keys(SUITES).join('|')} …] [--json FILE]`
+const usage = `usage: npm run bench -- [quick] [${Object.keys(SUITES).join('|')} …] [--json FILE.json]
+       npm run bench -- picture FILE.json`
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
 try {
@@ -20,44 +23,74 @@ try {
   process.exitCode = 1
 }
 
+interface Arguments {
+  quick: boolean
+  names: string[]
+  json: string | undefined
+}
+
 async function main(): Promise<number> {
-  const { quick, names, json } = readArguments()
+  const { values, positionals } = parse()
+  const json = values.json === undefined ? undefined : jsonFile(values.json)
+  if (positionals[0] === 'picture') {
+    const file = jsonFile(positionals[1] ?? '')
+    writeResults(file, readResults(file))
+    return 0
+  }
+  const results = await measure({ ...suitesIn(positionals), json })
+  console.log(`\n${textTable(results.rows)}\n`)
+  console.log(`${results.machine}; ${results.peers}; ${results.seconds} s`)
+  if (results.others > QUIET_MAX)
+    console.log(`Others used up to ${Math.round(results.others * 100)} % of this machine: trust the ratios, a little.`)
+  return results.failed.length === 0 && results.rows.every(({ met }) => met) ? 0 : 1
+}
+
+/** Writes the file after each suite: a run takes hours, and an error in one suite must not lose the others. */
+async function measure({ quick, names, json }: Arguments): Promise<Results> {
   const began = performance.now()
-  const verdicts: Verdict[] = []
-  const busy: number[] = []
+  const results: Results = {
+    date: new Date().toISOString().slice(0, 10),
+    mode: quick ? 'quick' : 'long',
+    machine: machineLine(),
+    peers: peerVersions(),
+    seconds: 0,
+    others: 0,
+    failed: [],
+    rows: [],
+  }
   const stage = await setStage(quick ? QUICK : LONG, (text) => say(`· ${text}`))
   try {
     for (const name of names) {
       await stage.recycleLog()
-      busy.push(await busyByOthers())
-      const comparisons = await SUITES[name]?.(stage)
-      verdicts.push(...(comparisons ?? []).map(judge))
+      results.others = Math.max(results.others, await busyByOthers())
+      try {
+        const comparisons = await SUITES[name]?.(stage)
+        results.rows.push(...(comparisons ?? []).map((each) => toRow(name, judge(each))))
+      } catch (error) {
+        say(`The suite ${name} ended with an error: ${error instanceof Error ? error.stack : error}`)
+        results.failed.push(name)
+      }
+      results.seconds = Math.round((performance.now() - began) / 1000)
+      if (json !== undefined) writeResults(json, results)
     }
   } finally {
     await stage.close()
   }
-  const machine = machineLine()
-  const others = Math.max(...busy)
-  console.log(`\n${table(verdicts)}\n`)
-  console.log(`${machine}; ${peerVersions()}; ${Math.round((performance.now() - began) / 1000)} s`)
-  if (others > 0.1)
-    console.log(`Others used up to ${Math.round(others * 100)} % of this machine: trust the ratios, a little.`)
-  if (json !== undefined) writeFileSync(json, `${JSON.stringify({ machine, others, verdicts }, null, 2)}\n`)
-  return verdicts.every(({ met }) => met) ? 0 : 1
+  return results
 }
 
-function readArguments(): { quick: boolean; names: string[]; json: string | undefined } {
-  const { values, positionals } = parse()
-  const names = positionals.filter((word) => word !== 'quick')
+function suitesIn(words: readonly string[]): { quick: boolean; names: string[] } {
+  const names = words.filter((word) => word !== 'quick')
   const unknown = names.filter((name) => !Object.hasOwn(SUITES, name))
   if (unknown.length > 0) throw new Trouble(`There is no suite ${unknown.join(', ')}.\n${usage}`)
-  const quick = positionals.includes('quick')
+  const quick = words.includes('quick')
   const all = Object.keys(SUITES).filter((name) => !(quick && NOT_QUICK.has(name)))
-  return {
-    quick,
-    names: names.length === 0 ? all : names,
-    json: values.json === undefined ? undefined : resolve(values.json),
-  }
+  return { quick, names: names.length === 0 ? all : names }
+}
+
+function jsonFile(path: string): string {
+  if (!path.endsWith('.json')) throw new Trouble(`The file of the results must end with .json.\n${usage}`)
+  return resolve(path)
 }
 
 function parse() {

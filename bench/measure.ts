@@ -15,12 +15,12 @@ export const median = (values: readonly number[]): number => quantile(values, 0.
  * Runs the measures in turn (peer, ours, peer, ours …), so that other load on the machine affects all of them alike.
  * Resolves with the values of each, in the order of the rounds, without warm-up rounds.
  */
-export async function interleave<Name extends string>(
+export async function interleave<Name extends string, Value>(
   { warmUps, rounds }: { warmUps: number; rounds: number },
-  measures: Readonly<Record<Name, () => Promise<number>>>,
-): Promise<Record<Name, number[]>> {
+  measures: Readonly<Record<Name, () => Promise<Value>>>,
+): Promise<Record<Name, Value[]>> {
   const names = Object.keys(measures) as Name[]
-  const found = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, number[]>
+  const found = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, Value[]>
   for (let round = -warmUps; round < rounds; round++) {
     for (const name of names) {
       const value = await measures[name]()

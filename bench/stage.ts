@@ -1,7 +1,19 @@
+import { execFile } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
 import pg from 'pg'
+import { root } from '../scripts/boot/fetch-packages.mjs'
 import { type Postgres, startPostgres } from '../scripts/services/postgres.ts'
-import { type Redis, startRedis } from '../scripts/services/redis.ts'
+import { type Redis, type RedisOptions, startRedis } from '../scripts/services/redis.ts'
+import type { Settings } from './contest/contestant.ts'
+import { type Entrant, enter } from './contest/entrant.ts'
+import { FROM_SOURCES } from './ichido/server-process.ts'
 import { fetchPeers } from './peers/packages.ts'
+
+const run = promisify(execFile)
 
 export interface Size {
   /** Rounds that do not count, until the JIT compiler has seen enough of all code. */
@@ -11,10 +23,59 @@ export interface Size {
   roundMs: number
   /** The number of calls for a median, where single calls are timed. */
   calls: number
+  /** The callers of single submissions. */
+  callers: readonly number[]
+  /** The jobs that are worked off in one round. */
+  drained: number
+  /** The jobs of a large store, and of one with many ready jobs, beside `few`. */
+  few: number
+  many: number
+  ready: number
+  /** The jobs after which bytes and dead rows are counted. */
+  written: number
+  steadyMs: number
+  nodes: readonly number[]
+  /** How long a process rests before its memory is measured. */
+  settleMs: number
 }
 
-export const QUICK: Size = { warmUps: 2, rounds: 3, roundMs: 1_500, calls: 300 }
-export const LONG: Size = { warmUps: 1, rounds: 7, roundMs: 5_000, calls: 2_000 }
+export const QUICK: Size = {
+  warmUps: 1,
+  rounds: 3,
+  roundMs: 700,
+  calls: 200,
+  callers: [1, 16, 64, 256],
+  drained: 10_000,
+  few: 10_000,
+  many: 100_000,
+  ready: 100_000,
+  written: 20_000,
+  steadyMs: 5_000,
+  nodes: [1, 2, 4],
+  settleMs: 2_000,
+}
+export const LONG: Size = {
+  warmUps: 1,
+  rounds: 5,
+  roundMs: 3_000,
+  calls: 1_000,
+  callers: [1, 16, 64, 256],
+  drained: 20_000,
+  few: 10_000,
+  many: 10_000_000,
+  ready: 1_000_000,
+  written: 1_000_000,
+  steadyMs: 60_000,
+  nodes: [1, 2, 4],
+  settleMs: 3_000,
+}
+
+export interface Published {
+  /** Node's arguments for the command line. */
+  program: readonly string[]
+  /** The address of the SDK's module for workers; null if it is not built. */
+  worker: string | null
+}
 
 /** The environment of every suite: one database server for all contestants, with durable commits. */
 export interface Stage {
@@ -22,8 +83,20 @@ export interface Stage {
   packages: string
   /** An empty database on the shared server. */
   database(name: string): Promise<string>
+  /** The address of an empty folder, for SQLite. */
+  folder(name: string): string
   /** A Redis that acknowledges only what is on disk, as the databases do. It starts on the first call. */
   redis(): Promise<string>
+  /** Another such Redis, which the caller stops. */
+  ownRedis(settings: RedisOptions['settings']): Promise<Redis>
+  /** Contestants that are left out. */
+  absent: ReadonlySet<string>
+  /** Starts a contestant. */
+  enter(settings: Settings): Promise<Entrant>
+  /** Node's arguments for the command line of Ichido. */
+  program: readonly string[]
+  /** The files that are published. */
+  published(): Promise<Published>
   say(text: string): void
   /** Called before each suite, so that the database's log files already exist. */
   recycleLog(): Promise<void>
@@ -55,17 +128,33 @@ async function logOfOldServer(postgres: Postgres): Promise<() => Promise<void>> 
   return () => ask('SELECT pg_switch_wal()', 'CHECKPOINT')
 }
 
+/** The sources take 60 MB more memory than the JavaScript that is published. */
+async function build(): Promise<Published> {
+  await run(process.execPath, [join(root, 'scripts/build.mjs'), 'server'], { cwd: root })
+  return {
+    program: [join(root, 'server/dist/cli/bin.js')],
+    worker: pathToFileURL(join(root, 'sdk/dist/worker/index.js')).href,
+  }
+}
+
 export async function setStage(size: Size, say: (text: string) => void): Promise<Stage> {
   const packages = await fetchPeers()
   const postgres: Postgres = await startPostgres({ settings: SETTINGS })
   const recycleLog = await logOfOldServer(postgres)
+  const folders = mkdtempSync(join(tmpdir(), 'ichido-bench-'))
   let redis: Promise<Redis> | null = null
   return {
     size,
     packages,
     say,
     recycleLog,
+    absent: new Set(),
+    enter,
+    program: FROM_SOURCES,
+    published: build,
     database: (name) => postgres.createDatabase(name),
+    folder: (name) => pathToFileURL(join(folders, name)).href,
+    ownRedis: (settings = {}) => startRedis({ appendfsync: 'always', settings }),
     async redis() {
       redis ??= startRedis({ appendfsync: 'always' })
       return (await redis).url
@@ -73,6 +162,7 @@ export async function setStage(size: Size, say: (text: string) => void): Promise
     async close() {
       if (redis !== null) await (await redis).stop()
       await postgres.stop()
+      rmSync(folders, { recursive: true, force: true })
     },
   }
 }

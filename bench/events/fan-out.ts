@@ -5,7 +5,7 @@ import { z } from 'zod'
 import { HttpPublisher } from '../../server/src/testing/http/http-publisher.ts'
 import { serve } from '../ichido/server-process.ts'
 import { flow, interleave } from '../measure.ts'
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
 /**
@@ -44,6 +44,7 @@ export async function fanOut({ size, database, say }: Stage, subscribers: number
       ours: found.ours,
       against: 'bare socket.write loop',
       theirs: found.bare,
+      rival: 'limit',
       target: { least: 0.7 },
     }
   } finally {

@@ -8,7 +8,7 @@ import type { Services } from '../../server/src/services/index.ts'
 import { silentMeter } from '../../server/src/services/system/meter.ts'
 import { openPostgres } from '../../server/src/store/engines/postgres/postgres.ts'
 import { type Flow, flow, interleave } from '../measure.ts'
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
 const PUBLISHERS = 64
@@ -47,6 +47,7 @@ export async function publishing(stage: Stage, redisUrl: string): Promise<Compar
       ours: found.ours,
       against: 'bare INSERT, as many a statement',
       theirs: found.bare,
+      rival: 'limit',
       target: { least: 0.7 },
     }
   } finally {

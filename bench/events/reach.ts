@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, httpTransport } from '@ichido/sdk'
 import { HttpPublisher } from '../../server/src/testing/http/http-publisher.ts'
 import { serve } from '../ichido/server-process.ts'
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
 const EVERY_MS = 10
@@ -33,6 +33,7 @@ export async function reach({ size, database, say }: Stage, redisUrl: string): P
       ours: sentMs.map((sent, seq) => (seenMs.get(seq) ?? Number.POSITIVE_INFINITY) - sent).slice(WARM_UP),
       against: 'the time it may take',
       theirs: [WITHIN_MS],
+      rival: 'self',
       target: { most: 1 },
     }
   } finally {

@@ -8,7 +8,7 @@ import { DEFAULT_SHARDS, type StoredEvent } from '../../server/src/core/events/e
 import { realWorld } from '../../server/src/node/world.ts'
 import { silentMeter } from '../../server/src/services/system/meter.ts'
 import { interleave, time } from '../measure.ts'
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
 const SCRIPT = readFileSync(new URL('../../server/src/bus/lua/publish.lua', import.meta.url), 'utf8')
@@ -66,6 +66,7 @@ export async function relaying({ size, say }: Stage, redisUrl: string): Promise<
       ours: found.ours,
       against: 'bare EVALSHA, same client',
       theirs: found.bare,
+      rival: 'limit',
       target: { least: 0.7 },
     }
   } finally {

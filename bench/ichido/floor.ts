@@ -1,85 +1,176 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import pg from 'pg'
 import { realWorld } from '../../server/src/node/world.ts'
 import { openPostgres } from '../../server/src/store/engines/postgres/postgres.ts'
-import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import { DATABASE_FILE, openSqlite } from '../../server/src/store/engines/sqlite/sqlite.ts'
+import { type Contestant, type Handle, keyOf, payload, type Settings, storageOf } from '../contest/contestant.ts'
 
-const JOBS = `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority, estimated_cost_micros, created_at)
-  SELECT id, 'welcome', 'default', 'local', payload, '{}', 0, 0, $3 FROM s`
 const LIVE =
   'job_id, run_id, run_no, queue, kind, user_id, retry_count, priority, run_at, fair_tag, created_at, attempt, version, n'
-const READY = `INSERT INTO ichido.ready (${LIVE}, bytes)
-  SELECT id, id, 1, 'default', 'welcome', 'local', 0, 0, $3, $3, $3, 0, 1, 1, octet_length(payload) FROM s`
-const KEYS = `INSERT INTO ichido.idempotency_keys (idempotency_key, user_id, operation, request_hash, hash_version, job_id,
-    response_status, response_body, created_at, expires_at)
-  SELECT key, 'local', 'submit', repeat('0', 64), 1, id, 201, repeat('x', 250), $3, $3 + 86400000 FROM u`
-const GIVEN = 's AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS t(id, payload))'
-const PLAIN = { name: 'plain', text: `WITH ${GIVEN}, j AS (${JOBS}) ${READY}` }
-const KEYED = {
-  name: 'keyed',
-  text: `WITH ${GIVEN}, u AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $4::text[]) AS t(id, key)), j AS (${JOBS}),
-    r AS (${READY}) ${KEYS}`,
-}
+const HASH = `'${'0'.repeat(64)}'`
 
-const EVENTS = (state: string) => `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
-    SELECT job_id, n + 1, 'run', n + 1, '', '{"state":"${state}","attempt":1}', $2 FROM m`
+// $1 is the id and $2 the payload, or arrays of them; $3 the time; $4 the key.
+const jobs = (from: string) => `INSERT INTO ichido.jobs (id, kind, queue, user_id, payload, policy, priority,
+    estimated_cost_micros, created_at)
+  SELECT id, 'welcome', 'default', 'local', payload, '{}', 0, 0, $3 FROM ${from}`
+const ready = (from: string) => `INSERT INTO ichido.ready (${LIVE}, bytes)
+  SELECT id, id, 1, 'default', 'welcome', 'local', 0, 0, $3, $3, $3, 0, 1, 1, octet_length(payload) FROM ${from}`
+const keys = (from: string) => `INSERT INTO ichido.idempotency_keys (idempotency_key, user_id, operation, request_hash,
+    hash_version, job_id, response_status, response_body, created_at, expires_at)
+  SELECT key, 'local', 'submit', ${HASH}, 1, id, 201, '${'x'.repeat(250)}', $3, $3 + 86400000 FROM ${from}`
 
-/** Moves the known runs of `$1` to the next room, without searching, guards or answers. */
-const LEASE = {
-  name: 'lease',
-  text: `WITH m AS (DELETE FROM ichido.ready WHERE job_id = ANY($1::uuid[]) RETURNING ${LIVE}),
-    h AS (INSERT INTO ichido.held (${LIVE}, worker_id, poll_id, token, assigned_at, lease_expires_at, lease_ttl_ms,
-        continuation_ms, start_id, started_at, leader_epoch)
-      SELECT ${LIVE.replace('attempt, version, n', 'attempt + 1, version + 1, n + 1')}, 'worker', 'poll', repeat('x', 22), $2, $2,
-        60000, 60000, 'start', $2, 1 FROM m)
-    ${EVENTS('RUNNING')}`,
-}
-const FINISH = {
-  name: 'finish',
-  text: `WITH m AS (DELETE FROM ichido.held WHERE job_id = ANY($1::uuid[])
-      RETURNING ${LIVE}, worker_id, token, assigned_at, start_id, started_at, leader_epoch, lease_expires_at),
-    x AS (INSERT INTO ichido.ended (job_id, run_no, run_id, user_id, latest, state, attempt, retry_count, version, run_at, fair_tag,
-        created_at, worker_id, token, assigned_at, start_id, started_at, leader_epoch, lease_expires_at, finished_at, n, outcome_hash)
-      SELECT job_id, run_no, run_id, user_id, true, 'SUCCEEDED', attempt, retry_count, version + 1, run_at, fair_tag, created_at,
-        worker_id, token, assigned_at, start_id, started_at, leader_epoch, lease_expires_at, $2, n + 1, repeat('0', 64) FROM m)
-    ${EVENTS('SUCCEEDED')}`,
-}
+// $1 is the id of a job, or an array of them, and $2 the time.
+const held = (
+  from: string,
+) => `INSERT INTO ichido.held (${LIVE}, worker_id, poll_id, token, assigned_at, lease_expires_at,
+    lease_ttl_ms, continuation_ms, start_id, started_at, leader_epoch)
+  SELECT ${LIVE.replace('attempt, version, n', 'attempt + 1, version + 1, n + 1')}, 'worker', 'poll', '${'x'.repeat(22)}', $2,
+    $2, 60000, 60000, 'start', $2, 1 FROM ${from}`
+const ENDING = 'worker_id, token, assigned_at, start_id, started_at, leader_epoch, lease_expires_at'
+const ended = (
+  from: string,
+) => `INSERT INTO ichido.ended (job_id, run_no, run_id, user_id, latest, state, attempt, retry_count,
+    version, run_at, fair_tag, created_at, ${ENDING}, finished_at, n, outcome_hash)
+  SELECT job_id, run_no, run_id, user_id, true, 'SUCCEEDED', attempt, retry_count, version + 1, run_at, fair_tag, created_at,
+    ${ENDING}, $2, n + 1, ${HASH} FROM ${from}`
+const events = (
+  state: string,
+  from: string,
+) => `INSERT INTO ichido.events (job_id, n, stage, seq, domain, data, created_at)
+  SELECT job_id, n + 1, 'run', n + 1, '', '{"state":"${state}","attempt":1}', $2 FROM ${from}`
+
 const MOVES = 250
 /** The store uses these settings, too: a plan that was made on an empty table would always scan it. */
 const PLANNER = '-c plan_cache_mode=force_generic_plan -c enable_seqscan=off'
 
-/**
- * Writes only the rows that the promises need, in the real tables and indexes, with one statement for all: no network,
- * checks or answers. This is the minimum for a bulk call, and for a lease and a finish.
- */
+/** Writes only the rows that the promises need, in the real tables and indexes: no checks and no answers. */
+interface Rows {
+  insert(ids: string[], payloads: string[], keys: string[] | null): Promise<void>
+  lease(ids: string[]): Promise<void>
+  finish(ids: string[]): Promise<void>
+  close(): Promise<void>
+}
+
+/** The limit of all rows about Ichido: the barest loop that writes the same rows. It knows the ids and searches for nothing. */
 export async function openFloor({ url }: Settings): Promise<Contestant> {
-  const store = await openPostgres({ url, now: Date.now, monotonic: performance.now, sleep: () => Promise.resolve() })
-  await store.close()
-  const pool = new pg.Pool({ connectionString: url, options: PLANNER })
-  let waiting: [number, string][] = []
+  const storage = storageOf(url)
+  const rows = 'dataDir' in storage ? await openSqliteRows(storage.dataDir) : await openPostgresRows(url)
+  const waiting: [number, string][] = []
+  let taken = 0
+  let working = false
+  let prompt: Handle | null = null
+
   async function submitMany(first: number, count: number, keyed: boolean): Promise<void> {
     const numbers = Array.from({ length: count }, (_, i) => first + i)
     const ids = numbers.map(() => realWorld.uuid())
-    const values = [ids, numbers.map((n) => JSON.stringify(payload(n))), Date.now()]
-    await pool.query(keyed ? { ...KEYED, values: [...values, numbers.map(keyOf)] } : { ...PLAIN, values })
-    waiting.push(...numbers.map((n, i): [number, string] => [n, ids[i] ?? '']))
+    const payloads = numbers.map((n) => JSON.stringify(payload(n)))
+    await rows.insert(ids, payloads, keyed ? numbers.map(keyOf) : null)
+    if (prompt === null) waiting.push(...numbers.map((n, i): [number, string] => [n, ids[i] ?? '']))
+    else void prompt(first, null)
   }
-  async function workOff(begins: (n: number) => void): Promise<void> {
-    while (waiting.length > 0) {
-      const taken = waiting.slice(0, MOVES)
-      waiting = waiting.slice(MOVES)
-      const jobIds = taken.map(([, jobId]) => jobId)
-      await pool.query({ ...LEASE, values: [jobIds, Date.now()] })
-      for (const [n] of taken) begins(n)
-      await pool.query({ ...FINISH, values: [jobIds, Date.now()] })
+
+  async function workOff(handle: Handle): Promise<void> {
+    while (working && taken < waiting.length) {
+      const runs = waiting.slice(taken, taken + MOVES)
+      taken += runs.length
+      const ids = runs.map(([, id]) => id)
+      await rows.lease(ids)
+      await Promise.all(runs.map(([n]) => handle(n, null)))
+      await rows.finish(ids)
     }
   }
+
   return {
     submit: (n) => submitMany(n, 1, true),
     submitMany,
-    async work(_pace, begins) {
-      const working = Promise.all([workOff(begins), workOff(begins)])
-      return async () => void (await working)
+    async work(pace, handle) {
+      // The least before a handler may begin: its job is on disk.
+      if (pace === 'prompt') {
+        prompt = handle
+        return async () => {
+          prompt = null
+        }
+      }
+      working = true
+      const both = Promise.all([workOff(handle), workOff(handle)])
+      return async () => {
+        working = false
+        await both
+      }
     },
+    close: () => rows.close(),
+  }
+}
+
+async function openPostgresRows(url: string): Promise<Rows> {
+  const store = await openPostgres({ url, now: Date.now, monotonic: performance.now, sleep: () => Promise.resolve() })
+  await store.close()
+  const given = 's AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS t(id, payload))'
+  const named = 'u AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $4::text[]) AS t(id, key))'
+  const removed = (table: string, columns: string) =>
+    `m AS (DELETE FROM ichido.${table} WHERE job_id = ANY($1::uuid[]) RETURNING ${columns})`
+  const plain = { name: 'plain', text: `WITH ${given}, j AS (${jobs('s')}) ${ready('s')}` }
+  const keyed = {
+    name: 'keyed',
+    text: `WITH ${given}, ${named}, j AS (${jobs('s')}), r AS (${ready('s')}) ${keys('u')}`,
+  }
+  const lease = {
+    name: 'lease',
+    text: `WITH ${removed('ready', LIVE)}, h AS (${held('m')}) ${events('RUNNING', 'm')}`,
+  }
+  const finish = {
+    name: 'finish',
+    text: `WITH ${removed('held', `${LIVE}, ${ENDING}`)}, e AS (${ended('m')}) ${events('SUCCEEDED', 'm')}`,
+  }
+  const pool = new pg.Pool({ connectionString: url, options: PLANNER })
+  const move = (query: { name: string; text: string }) => async (ids: string[]) =>
+    void (await pool.query({ ...query, values: [ids, Date.now()] }))
+  return {
+    async insert(ids, payloads, names) {
+      const values = [ids, payloads, Date.now()]
+      await pool.query(names === null ? { ...plain, values } : { ...keyed, values: [...values, names] })
+    },
+    lease: move(lease),
+    finish: move(finish),
     close: () => pool.end(),
+  }
+}
+
+async function openSqliteRows(dataDir: string): Promise<Rows> {
+  await openSqlite({ dataDir, now: Date.now }).close()
+  const db = new DatabaseSync(join(dataDir, DATABASE_FILE))
+  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536')
+  const prepare = (text: string) => db.prepare(text.replaceAll('ichido.', '').replaceAll(/\$(\d)/g, '?$1'))
+  const inserts = [jobs, ready].map((insert) => prepare(insert('(SELECT $1 AS id, $2 AS payload)')))
+  const named = prepare(keys('(SELECT $1 AS id, $4 AS key)'))
+  function transaction(work: () => void): void {
+    db.exec('BEGIN IMMEDIATE')
+    work()
+    db.exec('COMMIT')
+  }
+  function move(room: string, into: ((from: string) => string)[]): (ids: string[]) => Promise<void> {
+    const writes = into.map((text) => prepare(text(`${room} WHERE job_id = $1`)))
+    const remove = prepare(`DELETE FROM ${room} WHERE job_id = $1`)
+    return async (ids) =>
+      transaction(() => {
+        for (const id of ids) {
+          for (const write of writes) write.run(id, Date.now())
+          remove.run(id)
+        }
+      })
+  }
+  return {
+    insert: async (ids, payloads, names) =>
+      transaction(() => {
+        ids.forEach((id, i) => {
+          const values = [id, payloads[i] ?? '', Date.now()]
+          for (const insert of inserts) insert.run(...values)
+          if (names !== null) named.run(...values, names[i] ?? '')
+        })
+      }),
+    lease: move('ready', [held, (from) => events('RUNNING', from)]),
+    finish: move('held', [ended, (from) => events('SUCCEEDED', from)]),
+    close: async () => db.close(),
   }
 }

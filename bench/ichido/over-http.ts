@@ -1,16 +1,18 @@
-import { HandlerLoop, httpWorkerTransport } from '@ichido/sdk/worker'
+import { type HandlerContext, HandlerLoop, httpWorkerTransport } from '@ichido/sdk/worker'
 import { z } from 'zod'
 import { realWorld } from '../../server/src/node/world.ts'
-import { type Contestant, keyOf, numberIn, payload, type Settings } from '../contestant.ts'
+import { type Contestant, keyOf, numberIn, payload, type Settings } from '../contest/contestant.ts'
 import { HttpConnection } from './http-connection.ts'
 import { CONCURRENCY, welcome } from './in-process.ts'
 
-/** Uses a separate server of Ichido, with as many connections as concurrent calls. */
+/** Uses separate servers of Ichido in turn, with as many connections as concurrent calls. */
 export async function openOverHttp({ url }: Settings): Promise<Contestant> {
+  const urls = url.split(',')
   const idle: HttpConnection[] = []
+  let opened = 0
 
   async function post(path: string, body: string, status: number): Promise<string> {
-    const connection = idle.pop() ?? (await HttpConnection.open(url))
+    const connection = idle.shift() ?? (await HttpConnection.open(urls[opened++ % urls.length] ?? url))
     const answer = await connection.post(path, body, status)
     idle.push(connection)
     return answer
@@ -33,14 +35,17 @@ export async function openOverHttp({ url }: Settings): Promise<Contestant> {
       const created = answer.split('{"status":201,').length - 1
       if (created !== count) throw new Error(`${created} of ${count} jobs were accepted: ${answer.slice(0, 500)}`)
     },
-    async work(pace, begins) {
-      const token = await register()
-      const transport = httpWorkerTransport({ url, token: () => token, world: realWorld })
+    async work(pace, handle) {
       const onTrouble = (error: unknown) => process.stderr.write(`ichido: ${String(error)}\n`)
-      const handler = (run: { payload: unknown }) => begins(numberIn(run.payload))
-      const deps = { transport, world: realWorld, onTrouble }
-      const loop = new HandlerLoop(welcome, handler, { concurrency: CONCURRENCY[pace] }, deps)
-      return () => loop.close(0)
+      const handler = (run: HandlerContext<unknown>) => handle(numberIn(run.payload), run.progress)
+      const concurrency = Math.ceil(CONCURRENCY[pace] / urls.length)
+      const loops: HandlerLoop<unknown, unknown>[] = []
+      for (const url of urls) {
+        const token = await register()
+        const transport = httpWorkerTransport({ url, token: () => token, world: realWorld })
+        loops.push(new HandlerLoop(welcome, handler, { concurrency }, { transport, world: realWorld, onTrouble }))
+      }
+      return async () => void (await Promise.all(loops.map((loop) => loop.close(0))))
     },
     async close() {
       for (const connection of idle) connection.close()

@@ -3,21 +3,33 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
+import { storageOf } from '../contest/contestant.ts'
 
-const program = fileURLToPath(new URL('../../server/src/cli/bin.ts', import.meta.url))
+/** The arguments of Node that start the command line of Ichido from its sources. */
+export const FROM_SOURCES: readonly string[] = [
+  '--conditions=ichido-source',
+  fileURLToPath(new URL('../../server/src/cli/bin.ts', import.meta.url)),
+]
 const announcement = z.object({ url: z.string() })
 const STOP_WITHIN_MS = 5_000
 
 export interface ServerProcess {
   url: string
+  pid: number
   stop(): Promise<void>
 }
 
-/** Starts `ichido serve` on a database, as users do. */
-export async function serve(databaseUrl: string, env: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
-  const child = spawn(process.execPath, ['--conditions=ichido-source', program, 'serve', '--json'], {
+/** Starts `ichido serve` on a database or a folder, as users do. */
+export async function serve(
+  storeUrl: string,
+  env: Readonly<Record<string, string>> = {},
+  program: readonly string[] = FROM_SOURCES,
+): Promise<ServerProcess> {
+  const storage = storageOf(storeUrl)
+  const store = 'dataDir' in storage ? { DATA_DIR: storage.dataDir } : { DATABASE_URL: storage.databaseUrl }
+  const child = spawn(process.execPath, [...program, 'serve', '--json'], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, HOST: '127.0.0.1', PORT: '0', DATABASE_URL: databaseUrl, LOG_LEVEL: 'error', ...env },
+    env: { ...process.env, HOST: '127.0.0.1', PORT: '0', ...store, LOG_LEVEL: 'error', ...env },
   })
   let said = ''
   child.stderr.on('data', (chunk) => {
@@ -32,6 +44,7 @@ export async function serve(databaseUrl: string, env: Readonly<Record<string, st
   const { url } = announcement.parse(JSON.parse(String(first[0])))
   return {
     url,
+    pid: child.pid ?? 0,
     async stop() {
       child.kill('SIGTERM')
       const timer = setTimeout(kill, STOP_WITHIN_MS)

@@ -1,5 +1,14 @@
 import { z } from 'zod'
-import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import {
+  type Contestant,
+  HANDLERS,
+  keyOf,
+  type Pace,
+  payload,
+  probe,
+  queueIn,
+  type Settings,
+} from '../contest/contestant.ts'
 import { importPeer } from './packages.ts'
 
 interface Queue {
@@ -7,6 +16,10 @@ interface Queue {
   addBulk(jobs: { name: string; data: object; opts?: { jobId: string } }[]): Promise<unknown>
   count(): Promise<number>
   close(): Promise<void>
+}
+interface Job {
+  data: { n: number }
+  updateProgress(step: number): Promise<void>
 }
 interface Worker {
   on(event: 'error', listener: (error: Error) => void): void
@@ -18,7 +31,7 @@ interface Connection {
 }
 type WorkerClass = new (
   name: string,
-  processor: (job: { data: { n: number } }) => Promise<void>,
+  processor: (job: Job) => Promise<void>,
   options: Connection & { concurrency: number },
 ) => Worker
 type QueueClass = new (name: string, options: Connection) => Queue
@@ -26,21 +39,21 @@ type QueueClass = new (name: string, options: Connection) => Queue
 const isClass = (value: unknown) => typeof value === 'function'
 const exported = z.object({ Queue: z.custom<QueueClass>(isClass), Worker: z.custom<WorkerClass>(isClass) })
 
-/** A higher value gains nothing. */
-const CONCURRENCY = 100
+/** A higher value empties a queue no faster. */
+const CONCURRENCY: Record<Pace, number> = { bulk: 100, ...HANDLERS }
 
 export async function openBullmq({ url, packages }: Settings): Promise<Contestant> {
   const { Queue, Worker } = exported.parse(await importPeer(packages, 'bullmq/dist/cjs/index.js'))
   const { hostname, port, password } = new URL(url)
   const connection = { host: hostname, port: Number(port), password }
-  // All suites share one Redis, so each has its own queue: jobs that one suite leaves behind are not worked off by the next.
-  const name = `bench-${process.pid}`
+  const name = queueIn(url)
   const queue = new Queue(name, { connection })
   const add = (n: number) => queue.add('welcome', payload(n), { jobId: keyOf(n) })
 
-  await add(-1)
+  const unused = probe()
+  await add(unused)
   const before = await queue.count()
-  await add(-1)
+  await add(unused)
   if ((await queue.count()) !== before) throw new Error('jobId does not keep a second job out')
   return {
     async submit(n) {
@@ -54,8 +67,9 @@ export async function openBullmq({ url, packages }: Settings): Promise<Contestan
       })
       await queue.addBulk(Array.from({ length: count }, (_, i) => job(first + i)))
     },
-    async work(_pace, begins) {
-      const worker = new Worker(name, async ({ data }) => begins(data.n), { connection, concurrency: CONCURRENCY })
+    async work(pace, handle) {
+      const processor = async (job: Job) => handle(job.data.n, (step) => job.updateProgress(step))
+      const worker = new Worker(name, processor, { connection, concurrency: CONCURRENCY[pace] })
       worker.on('error', (error) => process.stderr.write(`BullMQ: ${error.message}\n`))
       await worker.waitUntilReady()
       return () => worker.close()

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import { type Contestant, HANDLERS, keyOf, type Pace, payload, type Settings } from '../contest/contestant.ts'
 import { importPeer } from './packages.ts'
 
 interface WorkerUtils {
@@ -29,8 +29,14 @@ const exported = z.object({
 })
 
 // The tuning for throughput that its documentation describes.
-const BULK = { concurrency: 24, localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }
-const PROMPT = { concurrency: 24 }
+const BULK = { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }
+/** Without a local queue each handler asks the database for its own job, and more than 24 start a job later. */
+const SETTINGS: Record<Pace, { concurrency: number } & Partial<typeof BULK>> = {
+  bulk: { concurrency: 24, ...BULK },
+  wide: { concurrency: HANDLERS.wide, ...BULK },
+  prompt: { concurrency: 24 },
+  narrow: { concurrency: HANDLERS.narrow },
+}
 
 export async function openGraphileWorker({ url, packages }: Settings): Promise<Contestant> {
   const { makeWorkerUtils, run, Logger } = exported.parse(await importPeer(packages, 'graphile-worker/dist/index.js'))
@@ -48,13 +54,13 @@ export async function openGraphileWorker({ url, packages }: Settings): Promise<C
       })
       await utils.addJobs(Array.from({ length: count }, (_, i) => job(first + i)))
     },
-    async work(pace, begins) {
-      const { concurrency, ...worker } = pace === 'bulk' ? BULK : PROMPT
+    async work(pace, handle) {
+      const { concurrency, ...worker } = SETTINGS[pace]
       const runner = await run({
         connectionString: url,
         concurrency,
         noHandleSignals: true,
-        taskList: { welcome: async ({ n }) => begins(n) },
+        taskList: { welcome: async ({ n }) => handle(n, null) },
         logger: new Logger(() => () => {}),
         preset: { worker: { concurrentJobs: concurrency, ...worker } },
       })

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { type Contestant, keyOf, payload, type Settings } from '../contestant.ts'
+import { type Contestant, HANDLERS, keyOf, type Pace, payload, probe, type Settings } from '../contest/contestant.ts'
 import { importPeer } from './packages.ts'
 
 interface PgBoss {
@@ -17,46 +17,59 @@ interface PgBoss {
   on(event: 'error', listener: (error: Error) => void): void
   stop(options: { graceful: boolean }): Promise<unknown>
 }
-type PgBossClass = new (options: { connectionString: string }) => PgBoss
+type PgBossClass = new (options: { connectionString: string; useListenNotify: boolean }) => PgBoss
 
 const exported = z.object({ PgBoss: z.custom<PgBossClass>((value) => typeof value === 'function') })
 
-const KEYED = 'keyed'
 const PLAIN = 'plain'
+const KEYED = 'keyed'
+/** A notification wakes its worker at once, and makes a submission half as fast. */
+const PROMPT = 'prompt'
 /** The fastest at emptying a queue, of the values tried (64 to 1,000). */
-const BATCH = 1_000
+const BATCH: Record<Pace, number> = { bulk: 1_000, ...HANDLERS }
 
 export async function openPgBoss({ url, packages }: Settings): Promise<Contestant> {
   const { PgBoss } = exported.parse(await importPeer(packages, 'pg-boss/dist/index.js'))
-  const boss = new PgBoss({ connectionString: url })
+  const boss = new PgBoss({ connectionString: url, useListenNotify: true })
   boss.on('error', (error) => process.stderr.write(`pg-boss: ${error.message}\n`))
   await boss.start()
   // Under this policy a singletonKey prevents a second job while the first one waits or runs.
   await boss.createQueue(KEYED, { policy: 'exclusive', notify: false })
+  await boss.createQueue(PROMPT, { policy: 'exclusive', notify: true })
   await boss.createQueue(PLAIN, { policy: 'standard', notify: false })
-  const send = (n: number) => boss.send(KEYED, payload(n), { singletonKey: keyOf(n) })
+  let target = KEYED
+  const send = (n: number) => boss.send(target, payload(n), { singletonKey: keyOf(n) })
 
-  const twice = [await send(-1), await send(-1)]
+  const unused = probe()
+  const twice = [await send(unused), await send(unused)]
   if (twice[0] === null || twice[1] !== null) throw new Error('singletonKey does not keep a second job out')
   return {
     async submit(n) {
       if ((await send(n)) === null) throw new Error(`The key of ${n} was used before`)
     },
-    async submitMany(first, count, keyed) {
-      const job = (n: number) => ({ data: payload(n), ...(keyed ? { singletonKey: keyOf(n) } : {}) })
+    async submitMany(first, count, keyed, user) {
+      // The jobs of a noisy user must wait in the queue of the others.
+      const name = user !== undefined ? PROMPT : keyed ? KEYED : PLAIN
+      const job = (n: number) => ({ data: payload(n), ...(name === PLAIN ? {} : { singletonKey: keyOf(n) }) })
       await boss.insert(
-        keyed ? KEYED : PLAIN,
+        name,
         Array.from({ length: count }, (_, i) => job(first + i)),
       )
     },
-    async work(pace, begins) {
-      const options = { batchSize: pace === 'bulk' ? BATCH : 1, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
-      for (const name of [PLAIN, KEYED]) {
+    async work(pace, handle) {
+      const isPrompt = pace === 'prompt' || pace === 'narrow'
+      const queues = isPrompt ? [PLAIN, PROMPT] : [PLAIN, KEYED]
+      target = isPrompt ? PROMPT : KEYED
+      const options = { batchSize: BATCH[pace], burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
+      for (const name of queues) {
         await boss.work(name, options, async (jobs) => {
-          for (const { data } of jobs) begins(data.n)
+          await Promise.all(jobs.map(({ data }) => handle(data.n, null)))
         })
       }
-      return async () => void (await Promise.all([PLAIN, KEYED].map((name) => boss.offWork(name))))
+      return async () => {
+        await Promise.all(queues.map((name) => boss.offWork(name)))
+        target = KEYED
+      }
     },
     async close() {
       await boss.stop({ graceful: false })

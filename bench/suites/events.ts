@@ -3,7 +3,7 @@ import { fanOut } from '../events/fan-out.ts'
 import { publishing } from '../events/publish.ts'
 import { reach } from '../events/reach.ts'
 import { relaying } from '../events/relay.ts'
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
 /** The cost of the event bus beyond its necessary minimum. */

@@ -1,13 +1,17 @@
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 import { batch } from './batch.ts'
+import { disk } from './disk.ts'
 import { drain } from './drain.ts'
 import { events } from './events.ts'
-import { floor } from './floor.ts'
 import { growth } from './growth.ts'
-import { idle } from './idle.ts'
+import { latency } from './latency.ts'
 import { lone } from './lone.ts'
-import { start } from './start.ts'
+import { memory } from './memory.ts'
+import { nodes } from './nodes.ts'
+import { noisy } from './noisy.ts'
+import { ready } from './ready.ts'
+import { steady } from './steady.ts'
 import { submit } from './submit.ts'
 
 export type Suite = (stage: Stage) => Promise<Comparison[]>
@@ -16,12 +20,16 @@ export type Suite = (stage: Stage) => Promise<Comparison[]>
 export const SUITES: Readonly<Record<string, Suite>> = {
   submit,
   batch,
-  floor,
   lone,
   drain,
-  start,
-  idle,
+  latency,
+  steady,
+  noisy,
+  nodes,
+  memory,
   events,
+  disk,
+  ready,
   growth,
 }
 

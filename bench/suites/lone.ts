@@ -3,9 +3,9 @@ import { startNode } from '../../server/src/node/start-node.ts'
 import { realWorld } from '../../server/src/node/world.ts'
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import { silentMeter } from '../../server/src/services/system/meter.ts'
-import { keyOf, payload } from '../contestant.ts'
+import { keyOf, payload } from '../contest/contestant.ts'
 import { interleave, median, time } from '../measure.ts'
-import type { Comparison } from '../report.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
 /** One caller submits one job at a time, alternately through the batcher and with the same store command without it. */
@@ -46,6 +46,7 @@ export async function lone({ size, database, say }: Stage): Promise<Comparison[]
         ours: found.batched,
         against: 'without the batcher',
         theirs: found.direct,
+        rival: 'limit',
         target: { most: 1.1 },
       },
     ]

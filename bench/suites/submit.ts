@@ -1,63 +1,25 @@
-import { enter } from '../contest.ts'
-import { serve } from '../ichido/server-process.ts'
-import { interleave } from '../measure.ts'
-import type { Comparison } from '../report.ts'
+import { compare } from '../contest/compare.ts'
+import { EVERYONE, inTurns, labelsOf, submissions, withField } from '../contest/field.ts'
+import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 
-const CALLERS = 64
+const TARGETS = {
+  ours: { bull: { least: 1.2 }, boss: { least: 9 } },
+  http: { boss: { least: 4.5 } },
+}
+const TARGET_CALLERS = 64
 
-/** Submits with a key, one at a time, by 64 callers: Ichido in process and over HTTP, pg-boss, BullMQ. */
-export async function submit({ size, packages, database, redis, say }: Stage): Promise<Comparison[]> {
-  const server = await serve(await database('submit_http'))
-  const entrants = {
-    boss: await enter({ name: 'pg-boss', url: await database('submit_boss'), packages }),
-    ours: await enter({ name: 'ichido', url: await database('submit_ours'), packages }),
-    http: await enter({ name: 'ichido-http', url: server.url, packages }),
-    bull: await enter({ name: 'bullmq', url: await redis(), packages }),
-  }
-  try {
-    say(
-      `submit with a key, ${CALLERS} callers: ${Object.values(entrants)
-        .map(({ name }) => name)
-        .join(', ')}`,
-    )
-    const round = { callers: CALLERS, durationMs: size.roundMs, batch: 1, keyed: true }
-    const found = await interleave(size, {
-      boss: () => entrants.boss.run(round),
-      ours: () => entrants.ours.run(round),
-      http: () => entrants.http.run(round),
-      bull: () => entrants.bull.run(round),
-    })
-    const what = `submit with key, ${CALLERS} callers`
-    const [boss, bull] = ['pg-boss send()', 'BullMQ add(), AOF always']
-    return [
-      {
-        what: `${what}, in process`,
-        unit: '/s',
-        ours: found.ours,
-        against: boss,
-        theirs: found.boss,
-        target: { least: 8 },
-      },
-      {
-        what: `${what}, over HTTP`,
-        unit: '/s',
-        ours: found.http,
-        against: boss,
-        theirs: found.boss,
-        target: { least: 4 },
-      },
-      {
-        what: `${what}, in process`,
-        unit: '/s',
-        ours: found.ours,
-        against: bull,
-        theirs: found.bull,
-        target: { least: 1 },
-      },
-    ]
-  } finally {
-    for (const entrant of Object.values(entrants)) await entrant.close()
-    await server.stop()
-  }
+/** Submits with a key, one job a call, by 1 to 256 callers. */
+export function submit(stage: Stage): Promise<Comparison[]> {
+  const { size, say } = stage
+  return withField(stage, 'submit', EVERYONE, async (field) => {
+    const rows: Comparison[] = []
+    for (const callers of size.callers) {
+      say(`submit with a key, ${callers} at a time: ${labelsOf(EVERYONE)}`)
+      const found = await inTurns(size, field, (entrant, name) => entrant.run(submissions(name, callers, size.roundMs)))
+      const what = `submit with key, ${callers} ${callers === 1 ? 'caller' : 'callers'}`
+      rows.push(...compare({ what, unit: '/s', found, targets: callers === TARGET_CALLERS ? TARGETS : {} }))
+    }
+    return rows
+  })
 }
