@@ -20,20 +20,35 @@ const keys = (from: string) => `INSERT INTO ichido.idempotency_keys (idempotency
     hash_version, job_id, response_status, response_body, created_at, expires_at)
   SELECT key, 'local', 'submit', ${HASH}, 1, id, 201, '${'x'.repeat(250)}', $3, $3 + 86400000 FROM ${from}`
 
-// $1 is the id of a job, or an array of them, and $2 the time.
+// $1 is the id of a job, or an array of them, and $2 the time. PostgreSQL keeps the events of a lease and an end in columns of the
+// run, SQLite in rows of `events`.
+interface Told {
+  columns: string
+  values: string
+}
+const IN_ROWS: Told = { columns: '', values: '' }
+const TX = 'pg_current_xact_id()::text::bigint'
+const LEASED: Told = { columns: ', leased_n, leased_tx', values: `, n + 1, ${TX}` }
+const ENDED: Told = {
+  columns: ', leased_n, leased_tx, ended_n, ended_tx',
+  values: `, leased_n, leased_tx, n + 1, ${TX}`,
+}
+
 const held = (
   from: string,
-) => `INSERT INTO ichido.held (${LIVE}, worker_id, poll_id, token, assigned_at, lease_expires_at,
-    lease_ttl_ms, continuation_ms, start_id, started_at, leader_epoch)
+  told = IN_ROWS,
+) => `INSERT INTO ichido.held (${LIVE}, worker_id, poll_id, token, assigned_at,
+    lease_expires_at, lease_ttl_ms, continuation_ms, start_id, started_at, leader_epoch${told.columns})
   SELECT ${LIVE.replace('attempt, version, n', 'attempt + 1, version + 1, n + 1')}, 'worker', 'poll', '${'x'.repeat(22)}', $2,
-    $2, 60000, 60000, 'start', $2, 1 FROM ${from}`
+    $2, 60000, 60000, 'start', $2, 1${told.values} FROM ${from}`
 const ENDING = 'worker_id, token, assigned_at, start_id, started_at, leader_epoch, lease_expires_at'
 const ended = (
   from: string,
-) => `INSERT INTO ichido.ended (job_id, run_no, run_id, user_id, latest, state, attempt, retry_count,
-    version, run_at, fair_tag, created_at, ${ENDING}, finished_at, n, outcome_hash)
+  told = IN_ROWS,
+) => `INSERT INTO ichido.ended (job_id, run_no, run_id, user_id, latest, state,
+    attempt, retry_count, version, run_at, fair_tag, created_at, ${ENDING}, finished_at, n, outcome_hash${told.columns})
   SELECT job_id, run_no, run_id, user_id, true, 'SUCCEEDED', attempt, retry_count, version + 1, run_at, fair_tag, created_at,
-    ${ENDING}, $2, n + 1, ${HASH} FROM ${from}`
+    ${ENDING}, $2, n + 1, ${HASH}${told.values} FROM ${from}`
 const events = (
   state: string,
   from: string,
@@ -115,14 +130,9 @@ async function openPostgresRows(url: string): Promise<Rows> {
     name: 'keyed',
     text: `WITH ${given}, ${named}, j AS (${jobs('s')}), r AS (${ready('s')}) ${keys('u')}`,
   }
-  const lease = {
-    name: 'lease',
-    text: `WITH ${removed('ready', LIVE)}, h AS (${held('m')}) ${events('RUNNING', 'm')}`,
-  }
-  const finish = {
-    name: 'finish',
-    text: `WITH ${removed('held', `${LIVE}, ${ENDING}`)}, e AS (${ended('m')}) ${events('SUCCEEDED', 'm')}`,
-  }
+  const lease = { name: 'lease', text: `WITH ${removed('ready', LIVE)} ${held('m', LEASED)}` }
+  const carried = `${LIVE}, ${ENDING}${LEASED.columns}`
+  const finish = { name: 'finish', text: `WITH ${removed('held', carried)} ${ended('m', ENDED)}` }
   const pool = new pg.Pool({ connectionString: url, options: PLANNER })
   const move = (query: { name: string; text: string }) => async (ids: string[]) =>
     void (await pool.query({ ...query, values: [ids, Date.now()] }))
@@ -169,8 +179,8 @@ async function openSqliteRows(dataDir: string): Promise<Rows> {
           if (names !== null) named.run(...values, names[i] ?? '')
         })
       }),
-    lease: move('ready', [held, (from) => events('RUNNING', from)]),
-    finish: move('held', [ended, (from) => events('SUCCEEDED', from)]),
+    lease: move('ready', [(from) => held(from), (from) => events('RUNNING', from)]),
+    finish: move('held', [(from) => ended(from), (from) => events('SUCCEEDED', from)]),
     close: async () => db.close(),
   }
 }
