@@ -35,6 +35,8 @@ export interface Size {
   written: number
   steadyMs: number
   nodes: readonly number[]
+  /** The subscribers of one job. */
+  subscribers: readonly number[]
   /** How long a process rests before its memory is measured. */
   settleMs: number
 }
@@ -42,16 +44,17 @@ export interface Size {
 export const QUICK: Size = {
   warmUps: 1,
   rounds: 3,
-  roundMs: 700,
-  calls: 200,
+  roundMs: 400,
+  calls: 100,
   callers: [1, 16, 64, 256],
-  drained: 10_000,
+  drained: 5_000,
   few: 10_000,
   many: 100_000,
-  ready: 100_000,
-  written: 20_000,
-  steadyMs: 5_000,
+  ready: 50_000,
+  written: 10_000,
+  steadyMs: 3_000,
   nodes: [1, 2, 4],
+  subscribers: [1_000, 5_000],
   settleMs: 2_000,
 }
 export const LONG: Size = {
@@ -67,6 +70,7 @@ export const LONG: Size = {
   written: 1_000_000,
   steadyMs: 60_000,
   nodes: [1, 2, 4],
+  subscribers: [1_000, 5_000],
   settleMs: 3_000,
 }
 

@@ -23,9 +23,9 @@ interface FanOut {
 }
 
 /** Measures deliveries to many readers of one job, beside a loop that writes the same frames to as many sockets. */
-export async function fanOut({ size, database, say }: Stage, subscribers: number): Promise<Comparison> {
+export async function fanOut({ size, database, program, say }: Stage, subscribers: number): Promise<Comparison> {
   const many = subscribers.toLocaleString('en-US')
-  const server = await serve(await database(`events_fan_out_${subscribers}`))
+  const server = await serve(await database(`events_fan_out_${subscribers}`), {}, program)
   const opened: FanOut[] = []
   try {
     const publisher = await HttpPublisher.begin(server.url, 1)

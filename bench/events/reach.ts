@@ -10,8 +10,8 @@ const WITHIN_MS = 10
 const WARM_UP = 100
 
 /** Measures from a worker's call until `watch` delivers the event, at 100 events per second, with Redis. */
-export async function reach({ size, database, say }: Stage, redisUrl: string): Promise<Comparison> {
-  const server = await serve(await database('events_reach'), { REDIS_URL: redisUrl })
+export async function reach({ size, database, program, say }: Stage, redisUrl: string): Promise<Comparison> {
+  const server = await serve(await database('events_reach'), { REDIS_URL: redisUrl }, program)
   try {
     say(`from publish to a reader, ${1000 / EVERY_MS} events a second`)
     const publisher = await HttpPublisher.begin(server.url, 1)

@@ -11,13 +11,9 @@ export async function events(stage: Stage): Promise<Comparison[]> {
   // The store is durable, so Redis need not be: it runs with its default, snapshots.
   const redis = await startRedis({ settings: { save: '3600 1 300 100 60 10000' } })
   try {
-    return [
-      await publishing(stage, redis.url),
-      await reach(stage, redis.url),
-      await fanOut(stage, 1_000),
-      await fanOut(stage, 5_000),
-      await relaying(stage, redis.url),
-    ]
+    const rows = [await publishing(stage, redis.url), await reach(stage, redis.url)]
+    for (const subscribers of stage.size.subscribers) rows.push(await fanOut(stage, subscribers))
+    return [...rows, await relaying(stage, redis.url)]
   } finally {
     await redis.stop()
   }
