@@ -28,6 +28,8 @@ interface Channel {
 }
 
 const STOP_WITHIN_MS = 5_000
+/** No order takes so long. A contestant that has lost a job must not stop the whole run. */
+const STUCK_MS = 1_200_000
 
 /** Starts a contestant in its own process. */
 export async function enter(settings: Settings): Promise<Entrant> {
@@ -96,8 +98,10 @@ function next(child: ChildProcess, name: string, handled: (count: number) => voi
   return new Promise((resolve, reject) => {
     const settle = (act: () => void) => {
       child.off('exit', ended)
+      clearTimeout(timer)
       act()
     }
+    const timer = setTimeout(() => settle(() => reject(new Error(`${name} does not answer`))), STUCK_MS)
     const heard = (message: unknown) => {
       const found = reply.parse(message)
       if ('handled' in found) return handled(found.handled)
