@@ -10,7 +10,12 @@ interface PgBoss {
   insert(name: string, jobs: { data: object; singletonKey?: string }[]): Promise<unknown>
   work(
     name: string,
-    options: { batchSize: number; burstWhenBatchFull: boolean; pollingIntervalSeconds: number },
+    options: {
+      batchSize: number
+      localConcurrency: number
+      burstWhenBatchFull: boolean
+      pollingIntervalSeconds: number
+    },
     handler: (jobs: { data: { n: number } }[]) => Promise<void>,
   ): Promise<string>
   offWork(name: string): Promise<unknown>
@@ -25,8 +30,16 @@ const PLAIN = 'plain'
 const KEYED = 'keyed'
 /** A notification wakes its worker at once, and makes a submission half as fast. */
 const PROMPT = 'prompt'
-/** The fastest at emptying a queue, of the values tried (64 to 1,000). */
-const BATCH: Record<Pace, number> = { bulk: 1_000, ...HANDLERS }
+/**
+ * 1,000 is the fastest at emptying a queue, of the values tried (64 to 1,000). A worker takes its next jobs when all of its last
+ * batch have ended. So several workers share the prompt jobs: a long job then delays the other nine of its batch alone.
+ */
+const WORKERS: Record<Pace, { batchSize: number; localConcurrency: number }> = {
+  bulk: { batchSize: 1_000, localConcurrency: 1 },
+  wide: { batchSize: HANDLERS.wide, localConcurrency: 1 },
+  prompt: { batchSize: HANDLERS.prompt / 10, localConcurrency: 10 },
+  narrow: { batchSize: HANDLERS.narrow, localConcurrency: 1 },
+}
 
 export async function openPgBoss({ url, packages }: Settings): Promise<Contestant> {
   const { PgBoss } = exported.parse(await importPeer(packages, 'pg-boss/dist/index.js'))
@@ -60,7 +73,7 @@ export async function openPgBoss({ url, packages }: Settings): Promise<Contestan
       const isPrompt = pace === 'prompt' || pace === 'narrow'
       const queues = isPrompt ? [PLAIN, PROMPT] : [PLAIN, KEYED]
       target = isPrompt ? PROMPT : KEYED
-      const options = { batchSize: BATCH[pace], burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
+      const options = { ...WORKERS[pace], burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
       for (const name of queues) {
         await boss.work(name, options, async (jobs) => {
           await Promise.all(jobs.map(({ data }) => handle(data.n, null)))

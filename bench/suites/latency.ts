@@ -1,7 +1,17 @@
 import { compare, type Workload } from '../contest/compare.ts'
 import type { Latencies, Paced } from '../contest/contestant.ts'
 import type { Entrant } from '../contest/entrant.ts'
-import { EVERYONE, type Field, inTurns, labelsOf, type Name, NO_LIMITS, only, withField } from '../contest/field.ts'
+import {
+  EVERYONE,
+  type Field,
+  inTurns,
+  labelsOf,
+  type Name,
+  NO_LIMITS,
+  only,
+  PEERS,
+  withField,
+} from '../contest/field.ts'
 import { median, quantile } from '../measure.ts'
 import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
@@ -44,20 +54,23 @@ async function atHalf({ size, say }: Stage, field: Field): Promise<Comparison[]>
     return entrant.paced({ ...WAITS, calls: Math.ceil(jobsPerMs * size.roundMs), everyMs: 1 / jobsPerMs })
   }
   const found = await inTurns(size, field, half)
-  const what = 'from submission to handler, half the maximum'
+  const what = 'from submission to handler, half of its maximum'
+  // A slow queue has less to do at half of its maximum, so its row names the rate.
+  const rateOf = (peer: (typeof PEERS)[number]) => `at ${Math.round(median(most[peer] ?? [0]) / 2)}/s`
+  const notes = Object.fromEntries(PEERS.map((peer) => [peer, rateOf(peer)]))
   return [
     ...compare({ what: 'submit and handle at the same time, the maximum', unit: '/s', found: most }),
-    ...quantiles({ what, found, q: 0.5 }),
-    ...quantiles({ what, found, q: 0.99 }),
+    ...quantiles({ what, found, q: 0.5, notes }),
+    ...quantiles({ what, found, q: 0.99, notes }),
   ]
 }
 
-interface Quantiles extends Pick<Workload, 'what' | 'targets'> {
+interface Quantiles extends Pick<Workload, 'what' | 'targets' | 'notes'> {
   found: Partial<Record<Name, Latencies[]>>
   q: number
 }
 
-function quantiles({ what, found, q, targets = {} }: Quantiles): Comparison[] {
+function quantiles({ what, found, q, targets = {}, notes = {} }: Quantiles): Comparison[] {
   const values = Object.entries(found).map(([name, rounds]) => [name, rounds.map((r) => quantile(r.startsMs, q))])
-  return compare({ what: `${what}, p${q * 100}`, unit: 'ms', found: Object.fromEntries(values), targets })
+  return compare({ what: `${what}, p${q * 100}`, unit: 'ms', found: Object.fromEntries(values), targets, notes })
 }

@@ -7,7 +7,8 @@ import type { Stage } from '../stage.ts'
 
 const EVERY_MS = 5
 const HANDLER_MS = 20
-const LONG_JOBS = 20
+/** Few enough that they leave handlers to the other jobs, for every contestant. */
+const LONG_JOBS = 5
 const NO_EVENTS = 'publishes no progress'
 const NOTES = { boss: NO_EVENTS, graphile: NO_EVENTS, bee: 'does not store progress' }
 
