@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { root } from '../scripts/boot/fetch-packages.mjs'
 import type { Redis } from '../scripts/services/redis.ts'
 import { bundled } from '../scripts/testing/programs.ts'
 import { bareDatabase, privateRedis } from '../scripts/testing/services.ts'
@@ -30,7 +31,8 @@ const TINY: Size = {
   settleMs: 0,
 }
 
-const program = [bundled('server/src/cli/bin.ts')]
+const program = [bundled(join(root, 'server/src/cli/bin.ts'))]
+const library = pathToFileURL(bundled(join(root, 'server/src/library/index.ts'))).href
 let folders: string
 let redis: Redis
 let stage: Stage
@@ -42,7 +44,7 @@ beforeAll(async () => {
     size: TINY,
     packages: await fetchPeers(),
     program,
-    published: async () => ({ program, worker: null }),
+    published: async () => ({ program, library, worker: null }),
     absent: new Set(),
     enter: enterHere,
     database: async () => (await bareDatabase()).url,
@@ -60,12 +62,13 @@ afterAll(async () => {
   rmSync(folders, { recursive: true, force: true })
 })
 
-/** All contestants are measured once. The other suites use the same code for them, and servers take a second to start. */
-const ABSENT = new Set(['http', 'sqliteHttp', 'boss', 'graphile', 'bee', 'sqliteFloor'])
-const COMPLETE = 'drain'
+/** The suites share the code of the contestants, and a server takes a second to start: most suites run with a few of them. */
+const SERVERS = ['http', 'sqliteHttp']
+const ABSENT: Record<string, string[]> = { drain: [], steady: SERVERS }
+const MOST = [...SERVERS, 'boss', 'graphile', 'bee', 'sqliteFloor']
 
 test.for(Object.keys(SUITES))('the suite %s runs', async (name) => {
-  const absent = name === COMPLETE ? new Set<string>() : ABSENT
+  const absent = new Set(ABSENT[name] ?? MOST)
   const verdicts = ((await SUITES[name]?.({ ...stage, absent })) ?? []).map(judge)
   expect(verdicts.length).toBeGreaterThan(0)
   for (const { what, against, ratio } of verdicts) expect(ratio, `${what}, ${against}`).toBeGreaterThan(0)

@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import pg from 'pg'
-import { root } from '../scripts/boot/fetch-packages.mjs'
+import { cacheDir, root } from '../scripts/boot/fetch-packages.mjs'
+import { bundleLibrary } from '../scripts/bundle.mjs'
 import { type Postgres, startPostgres } from '../scripts/services/postgres.ts'
 import { type Redis, type RedisOptions, startRedis } from '../scripts/services/redis.ts'
 import type { Settings } from './contest/contestant.ts'
@@ -77,7 +78,8 @@ export const LONG: Size = {
 export interface Published {
   /** Node's arguments for the command line. */
   program: readonly string[]
-  /** The address of the SDK's module for workers; null if it is not built. */
+  /** The addresses of the modules of the library, and of the SDK for workers; null if that is not built. */
+  library: string
   worker: string | null
 }
 
@@ -132,11 +134,13 @@ async function logOfOldServer(postgres: Postgres): Promise<() => Promise<void>> 
   return () => ask('SELECT pg_switch_wal()', 'CHECKPOINT')
 }
 
-/** The sources take 60 MB more memory than the JavaScript that is published. */
-async function build(): Promise<Published> {
+/** The sources take 60 MB more memory than the JavaScript that is published. The library is built from the SDK's. */
+async function build(folder: string): Promise<Published> {
   await run(process.execPath, [join(root, 'scripts/build.mjs'), 'server'], { cwd: root })
+  await bundleLibrary(folder, ['pg'])
   return {
     program: [join(root, 'server/dist/cli/bin.js')],
+    library: pathToFileURL(join(folder, 'library/index.js')).href,
     worker: pathToFileURL(join(root, 'sdk/dist/worker/index.js')).href,
   }
 }
@@ -146,6 +150,8 @@ export async function setStage(size: Size, say: (text: string) => void): Promise
   const postgres: Postgres = await startPostgres({ settings: SETTINGS })
   const recycleLog = await logOfOldServer(postgres)
   const folders = mkdtempSync(join(tmpdir(), 'ichido-bench-'))
+  // Inside the clone, so that the library finds pg.
+  const library = mkdtempSync(join(cacheDir, 'bench-library-'))
   let redis: Promise<Redis> | null = null
   return {
     size,
@@ -155,7 +161,7 @@ export async function setStage(size: Size, say: (text: string) => void): Promise
     absent: new Set(),
     enter,
     program: FROM_SOURCES,
-    published: build,
+    published: () => build(library),
     database: (name) => postgres.createDatabase(name),
     folder: (name) => pathToFileURL(join(folders, name)).href,
     ownRedis: (settings = {}) => startRedis({ appendfsync: 'always', settings }),
@@ -166,7 +172,7 @@ export async function setStage(size: Size, say: (text: string) => void): Promise
     async close() {
       if (redis !== null) await (await redis).stop()
       await postgres.stop()
-      rmSync(folders, { recursive: true, force: true })
+      for (const folder of [folders, library]) rmSync(folder, { recursive: true, force: true })
     },
   }
 }

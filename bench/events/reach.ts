@@ -7,10 +7,10 @@ import type { Stage } from '../stage.ts'
 
 const EVERY_MS = 10
 const WITHIN_MS = 10
-const WARM_UP = 100
 
 /** Measures from a worker's call until `watch` delivers the event, at 100 events per second, with Redis. */
 export async function reach({ size, database, program, say }: Stage, redisUrl: string): Promise<Comparison> {
+  const warmUp = Math.ceil(size.calls / 10)
   const server = await serve(await database('events_reach'), { REDIS_URL: redisUrl }, program)
   try {
     say(`from publish to a reader, ${1000 / EVERY_MS} events a second`)
@@ -19,7 +19,7 @@ export async function reach({ size, database, program, say }: Stage, redisUrl: s
     const sentMs: number[] = []
     const calls: Promise<void>[] = []
     const first = performance.now()
-    for (let i = 0; i < WARM_UP + size.calls; i++) {
+    for (let i = 0; i < warmUp + size.calls; i++) {
       await sleep(Math.max(0, first + i * EVERY_MS - performance.now()))
       sentMs.push(performance.now())
       calls.push(publisher.publish(1))
@@ -30,7 +30,7 @@ export async function reach({ size, database, program, say }: Stage, redisUrl: s
     return {
       what: `from publish to reader, ${1000 / EVERY_MS} events a second, p50`,
       unit: 'ms',
-      ours: sentMs.map((sent, seq) => (seenMs.get(seq) ?? Number.POSITIVE_INFINITY) - sent).slice(WARM_UP),
+      ours: sentMs.map((sent, seq) => (seenMs.get(seq) ?? Number.POSITIVE_INFINITY) - sent).slice(warmUp),
       against: 'the time it may take',
       theirs: [WITHIN_MS],
       rival: 'self',

@@ -1,17 +1,14 @@
 import { execFile } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-import { cacheDir } from '../../scripts/boot/fetch-packages.mjs'
-import { bundleLibrary } from '../../scripts/bundle.mjs'
 import { drain } from '../contest/drain.ts'
 import { serve } from '../ichido/server-process.ts'
 import { memoryOf } from '../machine.ts'
 import { interleave } from '../measure.ts'
 import type { Comparison, Rival, Target } from '../report/comparison.ts'
-import type { Size, Stage } from '../stage.ts'
+import type { Published, Size, Stage } from '../stage.ts'
 
 const run = promisify(execFile)
 const PROGRAM = fileURLToPath(new URL('../memory-process.mjs', import.meta.url))
@@ -26,7 +23,8 @@ type Memory = Record<Moment, number>
 
 /** The memory (RSS) of an application with each library, of the server and of a worker, idle and under load. */
 export async function memory(stage: Stage): Promise<Comparison[]> {
-  return [...(await ofLibraries(stage)), ...(await ofServer(stage))]
+  const published = await stage.published()
+  return [...(await ofLibraries(stage, published.library)), ...(await ofServer(stage, published))]
 }
 
 interface Application {
@@ -35,11 +33,9 @@ interface Application {
   url(): Promise<string>
 }
 
-async function ofLibraries(stage: Stage): Promise<Comparison[]> {
+async function ofLibraries(stage: Stage, ichido: string): Promise<Comparison[]> {
   const { size, packages, database, redis, folder, say } = stage
-  const bundle = mkdtempSync(join(cacheDir, 'bench-library-'))
   const peer = (file: string) => pathToFileURL(join(packages, 'node_modules', file)).href
-  const ichido = pathToFileURL(join(bundle, 'library/index.js')).href
   let stores = 0
   const fresh = () => database(`memory_${stores++}`)
   const applications: Record<string, Application> = {
@@ -51,16 +47,11 @@ async function ofLibraries(stage: Stage): Promise<Comparison[]> {
     bee: { program: 'bee-queue', module: peer('bee-queue/index.js'), url: redis },
     bare: { program: 'bare', module: peer('pg/lib/index.js'), url: fresh },
   }
-  try {
-    say(`memory of an application: ${Object.keys(applications).join(', ')}`)
-    await bundleLibrary(bundle, ['pg'])
-    const present = Object.entries(applications).filter(([name]) => !stage.absent.has(name))
-    const measures = present.map(([name, each]) => [name, () => measure(each, size)] as const)
-    const found = await interleave({ warmUps: 0, rounds: size.rounds }, Object.fromEntries(measures))
-    return MOMENTS.flatMap((moment) => libraryRows(moment, found))
-  } finally {
-    rmSync(bundle, { recursive: true, force: true })
-  }
+  const present = Object.entries(applications).filter(([name]) => !stage.absent.has(name))
+  say(`memory of an application: ${present.map(([, { program }]) => program).join(', ')}`)
+  const measures = present.map(([name, each]) => [name, () => measure(each, size)] as const)
+  const found = await interleave({ warmUps: 0, rounds: size.rounds }, Object.fromEntries(measures))
+  return MOMENTS.flatMap((moment) => libraryRows(moment, found))
 }
 
 async function measure({ program, module, url }: Application, size: Size): Promise<Memory> {
@@ -94,10 +85,9 @@ function libraryRows(moment: Moment, found: Record<string, Memory[]>): Compariso
 }
 
 /** The server and a worker as they are published. Node alone takes half of the idle server's memory. */
-async function ofServer(stage: Stage): Promise<Comparison[]> {
+async function ofServer(stage: Stage, { program, worker }: Published): Promise<Comparison[]> {
   const { size, packages, say } = stage
   say('memory of the server and of a worker, idle and under load')
-  const { program, worker } = await stage.published()
   const server = await serve(await stage.database('memory_server'), {}, program)
   const load = await stage.enter({ program: 'ichido-http', url: server.url, packages })
   try {
