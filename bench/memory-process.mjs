@@ -23,7 +23,7 @@ const OPEN = {
     const boss = new PgBoss({ connectionString: url })
     await boss.start()
     await boss.createQueue('idle')
-    await boss.work('idle', { batchSize: 100, pollingIntervalSeconds: 0.5 }, async (got) => {
+    await boss.work('idle', { batchSize: 100, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }, async (got) => {
       for (const _ of got) handled()
     })
     return { submit: () => boss.send('idle', {}), close: () => boss.stop({ graceful: false }) }
