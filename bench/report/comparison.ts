@@ -61,5 +61,6 @@ export const ratioText = (ratio: number): string => `${ratio.toFixed(2)} ×`
 
 export function targetText(target: Target | null): string {
   if (target === null) return ''
-  return 'least' in target ? `≥ ${target.least}` : `≤ ${target.most}`
+  const short = (value: number) => Number(value.toFixed(2))
+  return 'least' in target ? `≥ ${short(target.least)}` : `≤ ${short(target.most)}`
 }

@@ -58,17 +58,24 @@ async function work(
   count: (pid: number) => Promise<Written>,
 ) {
   const entrant = await enter({ program: FORMS[name].program, url, packages })
+  const pid = entrant.pid ?? process.pid
+  const isOfProcess = FORMS[name].store === 'sqlite'
+  let closed = false
+  const close = async () => {
+    if (!closed) await entrant.close()
+    closed = true
+  }
   try {
-    const pid = entrant.pid ?? process.pid
     const before = await count(pid)
     await drain([entrant], { jobs: size.written, pace: 'bulk', handlerMs: 0 })
-    // PostgreSQL collects its counts of dead rows within about a second.
+    // A connection reports its dead rows at the latest when it ends.
+    if (!isOfProcess) await close()
     await sleep(size.settleMs)
     const after = await count(pid)
     const grown = (part: 'store' | 'dead') => (after[part] === null ? null : after[part] - (before[part] ?? 0))
     return { log: after.log - before.log, store: grown('store'), dead: grown('dead') }
   } finally {
-    await entrant.close()
+    await close()
   }
 }
 
