@@ -1,5 +1,5 @@
 export { type Clocks, elapsedMs, type Mark } from '../world.ts'
-export { Fatal, Stopped } from './loop/failure.ts'
+export { Fatal } from './loop/failure.ts'
 export { Heart } from './loop/heart.ts'
 export { certificateAdvice, httpWorkerTransport, type RemoteTransport, type WorkerHttpOptions } from './loop/http.ts'
 export { type LoopOptions, type Outcome, type RunInHand, WorkerLoop } from './loop/loop.ts'
@@ -19,4 +19,5 @@ export type {
   WorkerTransport,
 } from './loop/ports.ts'
 export type { Progress } from './loop/progress.ts'
+export { Stopped } from './loop/run-stop.ts'
 export { type HandleOptions, type Handler, type HandlerContext, HandlerLoop, handleRun } from './worker.ts'

@@ -3,11 +3,10 @@ import { parentPort, Worker } from 'node:worker_threads'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { lineForTerminal } from '../../terminal.ts'
 import { elapsedMs, type Mark, type World } from '../../world.ts'
-import { Stopped } from '../loop/failure.ts'
 import { aloneMsOf, Heart, limitTime } from '../loop/heart.ts'
 import { httpWorkerTransport } from '../loop/http.ts'
 import type { Hold, Keeper } from '../loop/ports.ts'
-import { RunStop } from '../loop/run-stop.ts'
+import { RunStop, Stopped } from '../loop/run-stop.ts'
 import { machineClocks, nodeWorld } from './world.ts'
 
 interface HeartThreadData {

@@ -1,6 +1,7 @@
 import { InvalidValue } from '../../client/errors.ts'
 import { ERROR_MESSAGE_MAX, ERROR_TRACEBACK_MAX, IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import type { FailReport } from './ports.ts'
+import { Stopped } from './run-stop.ts'
 
 /**
  * Thrown by a handler to fail the job without retries.
@@ -23,18 +24,6 @@ export class Fatal extends Error {
 export function isFatal(error: unknown): error is Fatal {
   if (error instanceof Fatal) return true
   return error instanceof Error && error.name === 'Fatal' && 'code' in error && typeof error.code === 'string'
-}
-
-/** Why the signal of a handler aborted. The run is reported with it if the handler gives up because of the signal. */
-export class Stopped extends Error {
-  override readonly name = 'Stopped'
-  /** The reason of the stop. */
-  readonly code: 'STOPPED' | 'CANCELED' | 'TIMEOUT' | 'LEASE_LOST' | 'CONTINUATION_LOST'
-
-  constructor(code: Stopped['code'], message: string) {
-    super(message)
-    this.code = code
-  }
 }
 
 /** A longer code is cut, so that its length never prevents the report. */

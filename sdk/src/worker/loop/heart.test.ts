@@ -1,10 +1,9 @@
 import { beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../scripts/testing/fake-world.ts'
 import { LEASE, Plane, unavailable } from '../testing/plane.ts'
-import { Stopped } from './failure.ts'
 import { Heart } from './heart.ts'
 import type { Hold } from './ports.ts'
-import { RunStop } from './run-stop.ts'
+import { RunStop, Stopped } from './run-stop.ts'
 
 const ONE_S = 1_000
 /** A quarter of the time of LEASE. */

@@ -1,11 +1,12 @@
 import { askedMsOf } from '../../client/retry.ts'
 import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { type Clocks, elapsedMs, type Mark, monotonicOnly, sleep } from '../../world.ts'
-import { isPassing, leftBehind, overrun, refused, type Stopped, stopping, unreported } from './failure.ts'
+import { isPassing, leftBehind, overrun, refused, stopping, unreported } from './failure.ts'
 import { aloneMsOf, Heart, limitTime, nothing } from './heart.ts'
 import { GIVEN_UP, Pacing } from './pacing.ts'
 import type { FailReport, FinishReport, Hold, Keeper, LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 import { type NextCall, Reporter } from './reporter.ts'
+import type { Stopped } from './run-stop.ts'
 import { RunStop } from './run-stop.ts'
 
 /** A run, as the loop gives it to `work`. */

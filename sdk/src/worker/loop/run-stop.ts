@@ -1,4 +1,14 @@
-import type { Stopped } from './failure.ts'
+/** Why the signal of a handler aborted. The run is reported with it if the handler gives up because of the signal. */
+export class Stopped extends Error {
+  override readonly name = 'Stopped'
+  /** The reason of the stop. */
+  readonly code: 'STOPPED' | 'CANCELED' | 'TIMEOUT' | 'LEASE_LOST' | 'CONTINUATION_LOST'
+
+  constructor(code: Stopped['code'], message: string) {
+    super(message)
+    this.code = code
+  }
+}
 
 /**
  * Tells a run to stop, once, with a reason. Most runs never look at their signal and are never stopped, and an AbortController
