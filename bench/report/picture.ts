@@ -160,6 +160,6 @@ function text(x: number, y: number, words: string, style: string, anchor = 'star
   return `<text class="${style}" x="${fixed(x)}" y="${fixed(y)}" text-anchor="${anchor}">${escaped(words)}</text>`
 }
 
-const timesText = (times: number) => `${times.toFixed(times < 10 ? 2 : 0)} ×`
+const timesText = (times: number) => `${times < 0.1 ? times.toPrecision(1) : times.toFixed(times < 10 ? 2 : 0)} ×`
 const fixed = (value: number) => String(Math.round(value * 10) / 10)
 const escaped = (words: string) => words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
