@@ -24,32 +24,30 @@ const lastProgress = (
 const FIELDS = "'artifact_id', a.id, 'name', a.name, 'sha256', a.sha256, 'size_bytes', a.size_bytes"
 // The inputs of the job, not the outputs of an earlier run.
 const READY_ARTIFACTS = "FROM ichido.artifacts a WHERE a.job_id = r.job_id AND a.run_id IS NULL AND a.state = 'ready'"
-const OF_HELD = `job_id, run_id, attempt, retry_count, version, token, lease_expires_at, leader_epoch, queue, kind, user_id, priority,
-  fair_tag, worker_id, poll_id, lease_ttl_ms, continuation_ms`
-const LEASED_POSTGRES = `${of('r', OF_HELD)}, j.payload, j.policy, j.traceparent,
+const OF_RUN = `job_id, run_id, attempt, retry_count, version, lease_expires_at, leader_epoch, kind, user_id, priority, fair_tag,
+  lease_ttl_ms, continuation_ms`
+const OF_POLL = 'queue, worker_id, poll_id, token'
+const leasedPostgres = (ofHeld: string) => `${of('r', ofHeld)}, j.payload, j.policy, j.traceparent,
   ${lastProgress(`bigint '${SEQ_PER_ATTEMPT}'`, `nullif(j.policy, '{}')::json -> 'stages' IS NOT NULL`)},
   CASE WHEN EXISTS (SELECT 1 FROM ichido.artifacts)
     THEN (SELECT json_agg(json_build_object(${FIELDS}) ORDER BY a.name, a.id)::text ${READY_ARTIFACTS}) END AS artifacts`
-const LEASED_SQLITE = `${of('r', OF_HELD)}, j.payload, j.policy, j.traceparent,
+const LEASED_POSTGRES = leasedPostgres(`${OF_RUN}, ${OF_POLL}`)
+const LEASED_SQLITE = `${of('r', `${OF_RUN}, ${OF_POLL}`)}, j.payload, j.policy, j.traceparent,
   ${lastProgress(String(SEQ_PER_ATTEMPT), `json_extract(j.policy, '$.stages') IS NOT NULL`)},
   (SELECT json_group_array(json_object(${FIELDS}) ORDER BY a.name, a.id) ${READY_ARTIFACTS}) AS artifacts`
 
-const LEASED_ROW = {
+const LEASED_RUN_ROW = {
   run_id: 'text',
   job_id: 'text',
   attempt: 'integer',
   retry_count: 'integer',
   version: 'integer',
-  token: 'text',
   lease_expires_at: 'integer',
   leader_epoch: 'integer?',
-  queue: 'text',
   kind: 'text',
   user_id: 'text',
   priority: 'integer',
   fair_tag: 'integer',
-  worker_id: 'text',
-  poll_id: 'text',
   lease_ttl_ms: 'integer',
   continuation_ms: 'integer',
   payload: 'text',
@@ -58,7 +56,10 @@ const LEASED_ROW = {
   last_progress: 'text?',
   artifacts: 'text?',
 } as const
-export const NEW_LEASE_ROW = { ...LEASED_ROW, waited_ms: 'integer?' } as const
+const LEASED_ROW = { ...LEASED_RUN_ROW, queue: 'text', worker_id: 'text', poll_id: 'text', token: 'text' } as const
+const NEW_LEASE_ROW = { ...LEASED_ROW, waited_ms: 'integer?' } as const
+/** `poll` is the number of the poll among those of the statement, from 1: whoever asked knows the rest of it. */
+export const PLAIN_LEASE_ROW = { ...LEASED_RUN_ROW, waited_ms: 'integer?', poll: 'integer' } as const
 
 /** Only for a new lease that starts its run: a repeated answer was counted before. */
 const WAITED = 'r.started_at - r.run_at AS waited_ms'
@@ -201,7 +202,12 @@ export const anyReady = (queue: string, kinds: string, from: string) => `EXISTS 
  * `gate` has the locks before the scan, the condition that they give, and the number of bytes that payloads may still have. The
  * payloads are read last, of the runs that were taken.
  */
-function leasePostgres(from: string, gate: { with: string; open: string; left: string }, answer: string): string {
+function leasePostgres(
+  from: string,
+  gate: { with: string; open: string; left: string },
+  leased: string,
+  answer: string,
+): string {
   return `WITH w AS MATERIALIZED (
       SELECT t.*, sum(t.max) OVER (ORDER BY t.n) AS upto
       FROM unnest($max::integer[], $worker_id::text[], $poll_id::text[], $token::text[], $lease_ttl_ms::bigint[], $start_id::text[])
@@ -216,10 +222,10 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
     m AS (DELETE FROM ichido.ready r USING c JOIN w ON c.n > w.upto - w.max AND c.n <= w.upto
       WHERE r.ctid = c.place AND (c.n = 1 OR c.bytes <= ${gate.left})
       RETURNING ${leasedRow(HELD_POSTGRES, (column) => `w.${column}`, QUEUE, DURABLY_NOW)},
-        CASE WHEN w.start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END AS state),
+        CASE WHEN w.start_id IS NULL THEN 'ASSIGNED' ELSE 'RUNNING' END AS state, w.n AS poll),
     h AS (INSERT INTO ichido.held (${HELD_POSTGRES}) SELECT ${HELD_POSTGRES} FROM m),
     e AS (${MOVES_WRITTEN} WHERE m.leased_n IS NULL),
-    a AS (SELECT ${LEASED_POSTGRES}, ${WAITED} FROM m r JOIN ichido.jobs j ON j.id = r.job_id)
+    a AS (SELECT ${leased}, ${WAITED} FROM m r JOIN ichido.jobs j ON j.id = r.job_id)
     ${answer}`
 }
 
@@ -227,8 +233,8 @@ function leasePostgres(from: string, gate: { with: string; open: string; left: s
 export const RESUMED = 'AND priority = ($from_priority::integer[])[1] AND fair_tag >= ($from_fair_tag::bigint[])[1]'
 
 const ENTERED = { with: '', open: STILL_OPEN(QUEUE, '($limited::boolean[])[1]'), left: '($bytes_left::bigint[])[1]' }
-const POSTGRES_FULL = leasePostgres('', ENTERED, 'SELECT * FROM a')
-const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, 'SELECT * FROM a')
+const POSTGRES_FULL = leasePostgres('', ENTERED, LEASED_POSTGRES, 'SELECT * FROM a')
+const POSTGRES_RESUMED = leasePostgres(RESUMED, ENTERED, LEASED_POSTGRES, 'SELECT * FROM a')
 
 /**
  * Takes the locks of `enterLease`, in the same order. A function whose snapshot is newer than the locks then tells whether all is
@@ -250,13 +256,14 @@ function enteringPostgres(from: string): string {
   return leasePostgres(
     from,
     { with: gate, open: '(SELECT plain FROM g)', left: String(PAYLOADS_BYTES_MAX) },
+    leasedPostgres(`${OF_RUN}, poll`),
     'SELECT g.plain, a.* FROM g LEFT JOIN a ON true',
   )
 }
 
 /** `poll` is the name of the poll. */
 const PLAIN_PARAMS = { ...LEASE_PARAMS, poll: 'text' } as const
-/** The first columns of each row. A row with a run also has the columns of `NEW_LEASE_ROW`. */
+/** The first columns of each row. A row with a run also has the columns of `PLAIN_LEASE_ROW`. */
 const PLAIN_ROW = { plain: 'flag', job_id: 'text?' } as const
 
 /**

@@ -10,8 +10,8 @@ import {
   leasePlainFrom,
   leaseRuns,
   leaseRunsFrom,
-  NEW_LEASE_ROW,
   PAYLOADS_BYTES_MAX,
+  PLAIN_LEASE_ROW,
   readyKinds,
 } from './lease-runs.sql.ts'
 import {
@@ -89,19 +89,27 @@ function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<Leas
     settle(answer) {
       const [first] = readRows(leasePlain, answer)
       const leased = readRows(
-        { row: NEW_LEASE_ROW },
+        { row: PLAIN_LEASE_ROW },
         answer.filter((row) => row.job_id !== null),
       )
       // Without a run behind the position, the general path scans from the beginning.
       if (!first?.plain || (leased.length === 0 && position !== null)) return null
-      const byPoll = Map.groupBy(leased, (row) => JSON.stringify([row.worker_id, row.poll_id]))
+      const byPoll = rows.map((): LeasedRow[] => [])
+      for (const run of leased) {
+        const { worker_id, poll_id, token } = rows[run.poll - 1] ?? unasked(run.poll)
+        byPoll[run.poll - 1]?.push(Object.assign(run, { queue, worker_id, poll_id, token }))
+      }
       return {
-        leases: items.map((item) => toLeases(item, byPoll.get(nameOf(item)) ?? [])),
+        leases: items.map((item, i) => toLeases(item, byPoll[i] ?? [])),
         rotation: new Map(),
         scanned: new Set(position === null ? [place] : []),
       }
     },
   }
+}
+
+function unasked(poll: number): never {
+  throw new Error(`A lease answers poll ${poll}, which was not asked`)
 }
 
 interface Gate {
