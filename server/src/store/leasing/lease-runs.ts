@@ -15,14 +15,17 @@ import {
   readyKinds,
 } from './lease-runs.sql.ts'
 import {
+  inQueueOrder,
   isFull,
   type KindRotation,
   type LeaseAnswer,
+  type Leased,
   type LeasedRow,
   type LeaseItem,
   nameOf,
   type Positions,
   placeName,
+  toLeased,
   toLeases,
 } from './leased.ts'
 
@@ -94,22 +97,19 @@ function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<Leas
       )
       // Without a run behind the position, the general path scans from the beginning.
       if (!first?.plain || (leased.length === 0 && position !== null)) return null
-      const byPoll = rows.map((): LeasedRow[] => [])
-      for (const run of leased) {
-        const { worker_id, poll_id, token } = rows[run.poll - 1] ?? unasked(run.poll)
-        byPoll[run.poll - 1]?.push(Object.assign(run, { queue, worker_id, poll_id, token }))
+      const leases = rows.map((): Leased[] => [])
+      for (const run of leased.toSorted(inQueueOrder)) {
+        const [poll, list] = [rows[run.poll - 1], leases[run.poll - 1]]
+        if (poll === undefined) throw new Error(`A lease answers poll ${run.poll}, which was not asked`)
+        list?.push(toLeased(run, poll))
       }
       return {
-        leases: items.map((item, i) => toLeases(item, byPoll[i] ?? [])),
+        leases,
         rotation: new Map(),
         scanned: new Set(position === null ? [place] : []),
       }
     },
   }
-}
-
-function unasked(poll: number): never {
-  throw new Error(`A lease answers poll ${poll}, which was not asked`)
 }
 
 interface Gate {

@@ -97,38 +97,37 @@ export interface LeaseAnswer {
 
 /** A new lease also says how long its run has waited. */
 export type LeasedRow = RowOf<typeof leasedByPoll> & { readonly waited_ms?: number | null }
+type LeasedRun = Omit<LeasedRow, 'queue' | 'worker_id' | 'poll_id' | 'token'>
 
 export const nameOf = ({ workerId, pollId }: LeaseItem) => JSON.stringify([workerId, pollId])
 
 /** Whether the next payload may not fit: then more runs may be ready than were found. */
 export const isFull = (bytes: number) => bytes + PAYLOAD_BYTES_MAX > PAYLOADS_BYTES_MAX
 
-export function toLeases(item: LeaseItem, rows: readonly LeasedRow[]): Leased[] {
-  return rows.toSorted(inOrderOf(item)).map(toLeased)
+/** A statement answers in the order of its plan. Leases are sorted by queue, and by their place in the queue. */
+export function toLeases({ queues }: LeaseItem, rows: readonly LeasedRow[]): Leased[] {
+  return rows
+    .toSorted((a, b) => queues.indexOf(a.queue) - queues.indexOf(b.queue) || inQueueOrder(a, b))
+    .map((row) => toLeased(row, row))
 }
 
-/** An UPDATE answers in the order of its plan. Leases are sorted by queue, and by their place in the queue. */
-function inOrderOf({ queues }: LeaseItem): (a: LeasedRow, b: LeasedRow) => number {
-  return (a, b) =>
-    queues.indexOf(a.queue) - queues.indexOf(b.queue) ||
-    b.priority - a.priority ||
-    a.fair_tag - b.fair_tag ||
-    (a.job_id < b.job_id ? -1 : 1)
+export function inQueueOrder(a: LeasedRun, b: LeasedRun): number {
+  return b.priority - a.priority || a.fair_tag - b.fair_tag || (a.job_id < b.job_id ? -1 : 1)
 }
 
-function toLeased(row: LeasedRow): Leased {
+export function toLeased(row: LeasedRun, poll: Pick<LeasedRow, 'queue' | 'worker_id' | 'token'>): Leased {
   const { waited_ms: waitedMs = null } = row
   return {
     runId: row.run_id,
-    workerId: row.worker_id,
+    workerId: poll.worker_id,
     jobId: row.job_id,
     attempt: row.attempt,
     retryCount: row.retry_count,
     version: row.version,
-    leaseId: leaseIdOf(row.job_id, row.token),
+    leaseId: leaseIdOf(row.job_id, poll.token),
     leaseExpiresAtMs: row.lease_expires_at,
     leaderEpoch: row.leader_epoch,
-    queue: row.queue,
+    queue: poll.queue,
     kind: row.kind,
     userId: row.user_id,
     priority: row.priority,
