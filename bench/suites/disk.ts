@@ -101,12 +101,15 @@ async function onPostgres(stage: Stage, name: Name, url: string): Promise<Writte
   }
 }
 
-/** SQLite uses the pages of its log again, so the system counts the writes of the process. Only Linux does. */
+/**
+ * SQLite uses the pages of its log again, so the system counts what the process has written. Only Linux does. It counts the calls,
+ * because a file in memory has no disk.
+ */
 async function onSqlite(stage: Stage, name: Name, url: string): Promise<Written | null> {
   if (process.platform !== 'linux') return null
   const file = fileURLToPath(`${url}/${DATABASE_FILE}`)
   return work(stage, name, url, async (pid) => {
-    const [, bytes] = /^write_bytes: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8')) ?? []
+    const [, bytes] = /^wchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8')) ?? []
     return { log: Number(bytes), store: statSync(file).size, dead: null }
   })
 }
