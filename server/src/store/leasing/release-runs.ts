@@ -6,7 +6,7 @@ import {
   type RunState,
 } from '../../core/run/run-state.ts'
 import { type Command, commandIn } from '../port.ts'
-import { followFailures } from '../runs/after-failure.ts'
+import { type EndedRow, followFailures } from '../runs/after-failure.ts'
 import { explainRefusal, type FactsRow, factsOf, tokenOf, tryOnePerJob } from '../runs/run-facts.ts'
 import { finishRuns, releaseRuns } from '../runs/runs.sql.ts'
 import { each, type Work } from '../statement.ts'
@@ -42,16 +42,7 @@ export function releaseBatch(items: readonly ReleaseItem[]): Command<ReleaseOutc
   })
 }
 
-interface ReleasedRow {
-  readonly job_id: string
-  readonly run_id: string
-  readonly run_no: number
-  readonly queue: string
-  readonly kind: string
-  readonly user_id: string
-  readonly state: RunState
-  readonly retry_count: number
-}
+type ReleasedRow = EndedRow & { readonly state: RunState }
 
 /** An assigned run can be leased again. A run that has started ends, and its next run follows. */
 function* releaseOrEnd(items: readonly ReleaseItem[]): Work<Map<string, ReleasedRow>> {

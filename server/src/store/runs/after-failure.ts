@@ -7,7 +7,7 @@ import { each, type ParamsOf, type Work } from '../statement.ts'
 import { insertNextRuns } from './runs.sql.ts'
 
 /** The row of a run that has ended. */
-interface EndedRow {
+export interface EndedRow {
   readonly job_id: string
   readonly run_id: string
   readonly run_no: number
