@@ -1,8 +1,7 @@
 import type { LeaseShape } from '../../protocol/index.ts'
 import { type Clocks, elapsedMs, type Mark, monotonicOnly, type World } from '../../world.ts'
 import type { Hold, Keeper, WorkerDeps } from './ports.ts'
-import type { RunStop } from './run-stop.ts'
-import { Stopped } from './run-stop.ts'
+import { type RunStop, Stopped } from './run-stop.ts'
 
 /** The run stops after this part of the continuation time; the control plane waits for all of it. */
 const CONTINUATION_PART = 0.8

@@ -6,8 +6,7 @@ import { aloneMsOf, Heart, limitTime, nothing } from './heart.ts'
 import { GIVEN_UP, Pacing } from './pacing.ts'
 import type { FailReport, FinishReport, Hold, Keeper, LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 import { type NextCall, Reporter } from './reporter.ts'
-import type { Stopped } from './run-stop.ts'
-import { RunStop } from './run-stop.ts'
+import { RunStop, type Stopped } from './run-stop.ts'
 
 /** A run, as the loop gives it to `work`. */
 export interface RunInHand {
