@@ -9,7 +9,7 @@ interface Form {
   store: 'postgres' | 'sqlite' | 'redis'
   /** The name in the report. */
   label: string
-  /** What it does not do in any workload, although Ichido does. */
+  /** A feature of Ichido that it lacks in every workload. */
   lacks?: string
 }
 

@@ -19,7 +19,7 @@ export interface Comparison {
   theirs: readonly number[]
   /** Null: the comparison is only reported. */
   target: Target | null
-  /** What the other side does not do. */
+  /** A feature that the other side lacks. */
   note?: string | undefined
 }
 

@@ -36,7 +36,7 @@ export function ready(stage: Stage): Promise<Comparison[]> {
   )
 }
 
-/** What a round submits it works off again, so that the number of ready jobs stays the same. */
+/** A round works off the jobs that it has submitted, so the number of ready jobs stays the same. */
 async function measure(size: Size, field: Field): Promise<{ submit: Found; drain: Found }> {
   const both = async (entrant: Entrant, name: Name) => {
     const submit = await entrant.run(submissions(name, CALLERS, size.roundMs))

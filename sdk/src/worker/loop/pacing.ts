@@ -17,7 +17,7 @@ const RETRY_FIRST_MS = 1_000
 const RETRY_MAX_MS = 30_000
 const JITTER = 0.2
 
-export const GIVEN_UP = `A proxy may cut long calls: for ${LONG_AGAIN_MS / 60_000} minutes the worker polls without waiting`
+export const GIVEN_UP = `A proxy may cut long calls: for ${LONG_AGAIN_MS / 60_000} minutes the worker polls at intervals`
 
 /** Decides how long a poll waits, and the pause before the next one. */
 export class Pacing {

@@ -58,7 +58,7 @@ const LEASED_RUN_ROW = {
 } as const
 const LEASED_ROW = { ...LEASED_RUN_ROW, queue: 'text', worker_id: 'text', poll_id: 'text', token: 'text' } as const
 const NEW_LEASE_ROW = { ...LEASED_ROW, waited_ms: 'integer?' } as const
-/** `poll` is the number of the poll among those of the statement, from 1: whoever asked knows the rest of it. */
+/** `poll` is the number of the poll in the statement, from 1. The caller knows the poll's queue, worker and token. */
 export const PLAIN_LEASE_ROW = { ...LEASED_RUN_ROW, waited_ms: 'integer?', poll: 'integer' } as const
 
 /** Only for a new lease that starts its run: a repeated answer was counted before. */

@@ -162,9 +162,8 @@ export const finishPlain = statement('finish_plain', {
 
 /**
  * The same for runs of one worker that returned nothing, as most runs do. `jobs` and `tokens` are array literals in the order of the
- * jobs, which is also the order of the locks: thirteen arrays cost three times as much as two. There is no join. When `held` was
- * analyzed while it was empty, PostgreSQL would begin a join with all held runs, and search all items for each: 118 ms for 500 runs
- * instead of 15.
+ * jobs, which is also the order of the locks: thirteen arrays cost three times as much as two. There is no join: one scan of the
+ * index finds all runs.
  */
 export const finishEmpty = statement('finish_empty', {
   params: { jobs: 'text', tokens: 'text', worker_id: 'text' },
