@@ -1,16 +1,15 @@
 import { writeSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import pg from 'pg'
-import { postgresText } from '../store/engines/postgres/migrate.ts'
 import { CONNECT_TIMEOUT_MS, Servers } from '../store/engines/postgres/servers.ts'
-import { heartbeatWorkers } from '../store/leasing/heartbeat-runs.ts'
 
 /** The address of the database, or the options of a pool. */
 export type SpareConnection = { url: string } | { options: pg.ClientConfig }
 
 export interface SpareHeartData {
   connection: SpareConnection
-  schema: string
+  /** The statement, as text: to load the code that makes it took most of the time and memory of this thread. */
+  heartbeat: string
   workerIds: string[]
   /** The handlers' thread increments it while its event loop runs. */
   pulse: SharedArrayBuffer
@@ -34,7 +33,6 @@ const nowMs = () => Number(process.hrtime.bigint() / 1000n) / 1000
 const data = workerData as SpareHeartData
 const pulse = new Int32Array(data.pulse)
 const covered = new BigInt64Array(data.covered)
-const text = postgresText(heartbeatWorkers.postgres, data.schema)
 const tell = (notice: SpareNotice) => parentPort?.postMessage(notice)
 
 let { connection } = data
@@ -73,7 +71,7 @@ async function beat(sentMs: number): Promise<void> {
   // Counts from the missed pulse, when the handlers' thread was blocked.
   const fromMs = heardMs ?? atMs + data.pulseMs
   try {
-    const query = { text, values: [data.workerIds], query_timeout: QUERY_TIMEOUT_MS }
+    const query = { text: data.heartbeat, values: [data.workerIds], query_timeout: QUERY_TIMEOUT_MS }
     await (await connected()).query(query)
     Atomics.add(covered, 0, BigInt(Math.round((sentMs - fromMs) * 1000)))
     // Unless the handlers' thread has continued since.

@@ -3,6 +3,8 @@ import type { World } from '@ichido/sdk'
 import type { Clocks } from '@ichido/sdk/worker'
 import type pg from 'pg'
 import type { Storage } from '../node/start-node.ts'
+import { postgresText } from '../store/engines/postgres/migrate.ts'
+import { heartbeatWorkers } from '../store/leasing/heartbeat-runs.ts'
 import type { SpareConnection, SpareHeartData, SpareNotice, SpareOrder } from './spare-heart-thread.ts'
 
 interface SpareHeartOptions {
@@ -81,7 +83,7 @@ export class SpareHeart {
     if (this.#closed) return
     const workerData: SpareHeartData = {
       connection,
-      schema: this.#options.storage.schema ?? 'ichido',
+      heartbeat: postgresText(heartbeatWorkers.postgres, this.#options.storage.schema ?? 'ichido'),
       workerIds: this.#workerIds,
       pulse: this.#pulse.buffer as SharedArrayBuffer,
       pulseMs: PULSE_MS,
