@@ -12,7 +12,7 @@ import {
 } from '../contest/contestant.ts'
 
 /** The number of runs that a worker holds. */
-export const CONCURRENCY: Record<Pace, number> = { bulk: 500, ...HANDLERS }
+export const CONCURRENCY: Record<Pace, number> = { bulk: 1_000, ...HANDLERS }
 export const welcome = defineKind('welcome')
 
 /** Ichido as a library: on the application's own pool, or with SQLite in a folder. */

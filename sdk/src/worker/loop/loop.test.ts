@@ -146,7 +146,7 @@ test('runs that end during a report are reported together and replaced', async (
 })
 
 test('many reports use two calls at once; each leases as many runs as it frees', async () => {
-  plane.work.push(...leases(1_000))
+  plane.work.push(...leases(1_700))
   const { report } = plane
   const answers: (() => void)[] = []
   plane.report = async (reports, next) => {
@@ -154,23 +154,22 @@ test('many reports use two calls at once; each leases as many runs as it frees',
     await new Promise<void>((resolve) => answers.push(resolve))
     return answered
   }
-  const running = loop({ concurrency: 600, startAtOnce: true })
+  const running = loop({ concurrency: 1_000, startAtOnce: true })
   await settled()
   const asked = () => plane.polls.slice(1).map(({ max }) => max)
-  expect(asked()).toEqual([250, 250])
-  expect(worked).toHaveLength(600)
+  expect(asked()).toEqual([500, 500])
+  expect(worked).toHaveLength(1_000)
   expect(new Set(plane.polls.map(({ pollId }) => pollId)).size).toBe(3)
   answers.shift()?.()
   await settled()
-  // The 100 that were left, with those of the first answer.
-  expect(asked()).toEqual([250, 250, 250])
-  expect(worked).toHaveLength(850)
+  expect(asked()).toEqual([500, 500, 500])
+  expect(worked).toHaveLength(1_500)
   while (answers.length > 0) {
     answers.shift()?.()
     await settled()
   }
-  expect(worked).toHaveLength(1_000)
-  expect(plane.reports).toHaveLength(1_000)
+  expect(worked).toHaveLength(1_700)
+  expect(plane.reports).toHaveLength(1_700)
   await running.close(0)
 })
 

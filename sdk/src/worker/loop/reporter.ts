@@ -2,7 +2,7 @@ import { IchidoError, type LeaseShape } from '../../protocol/index.ts'
 import { type Clocks, type Mark, monotonicOnly } from '../../world.ts'
 import type { LeaseCall, RunReport, WorkerDeps } from './ports.ts'
 
-const REPORTS_PER_CALL = 250
+const REPORTS_PER_CALL = 500
 /** While the control plane executes one call, the worker handles the answer to the other. */
 const CALLS_MAX = 2
 /** With fewer reports, the second call waits for the first. */

@@ -6,9 +6,9 @@ import { KindRotations, LeasePositions } from './lease-positions.ts'
 
 /** Wake-ups may get lost, so the queues with waiting polls are read this often: a lease may take a second. */
 const POLL_MS = 800
-/** A larger transaction gains nothing and holds its locks longer. */
 const POLLS_MAX = 100
-const RUNS_MAX = 1_000
+/** A larger transaction gains nothing. Of two smaller ones, the workers handle the first while the database executes the second. */
+const RUNS_MAX = 500
 /** How many runs the waiting polls ask for after a wake-up. If they get all of them, the next polls ask for more. */
 const PROBE_RUNS = 16
 const PROBE_GROWTH = 4
@@ -58,12 +58,22 @@ interface Poll {
   gone: boolean
   /** A look has skipped the poll, because it was matched. */
   passedOver: boolean
+  /** Takes the poll out of its lines. It is answered afterwards. */
+  leave(): void
+  answer(leases: Leased[]): void
   settle(leases: Leased[]): void
   reject(error: unknown): void
 }
 
 /** The polls of one look, and the queues to read for each. */
 type Chosen = ReadonlyMap<Poll, readonly string[]>
+
+interface Looked {
+  /** The polls that got nothing because the answer was full. The next look serves them. */
+  unserved: Chosen
+  /** Answers the other polls. */
+  answer(): void
+}
 
 /**
  * All polls of a node. One transaction leases for many polls, with one statement for all that want the same. After a
@@ -114,6 +124,8 @@ export class PollDispatcher {
         over: waitMs <= 0,
         gone: false,
         passedOver: false,
+        leave,
+        answer: resolve,
         settle(leases) {
           leave()
           resolve(leases)
@@ -288,9 +300,12 @@ export class PollDispatcher {
   async #lookUntilNothingIsLeft(): Promise<void> {
     let polls = this.#choose()
     while (polls.size > 0) {
-      const unserved = await this.#lookFor(polls)
+      const { unserved, answer } = await this.#lookFor(polls)
       // Unserved polls come first, so that large payloads of others cannot delay them again.
       polls = unserved.size > 0 ? unserved : this.#choose()
+      // After the next statement was sent, so that the database works while the workers of this process begin these runs.
+      if (polls.size > 0) this.#deps.world.soon(answer)
+      else answer()
     }
     this.#looking = false
   }
@@ -335,8 +350,7 @@ export class PollDispatcher {
     return chosen
   }
 
-  /** Returns the polls that got nothing because the answer was full. The next look serves them. */
-  async #lookFor(chosen: Chosen): Promise<Chosen> {
+  async #lookFor(chosen: Chosen): Promise<Looked> {
     const { world, store, meter } = this.#deps
     const polls = [...chosen.keys()]
     for (const poll of polls) {
@@ -344,7 +358,7 @@ export class PollDispatcher {
       this.#inLook.add(poll)
     }
     const began = world.monotonic()
-    let unserved: Chosen = new Map()
+    let looked: Looked = { unserved: new Map(), answer() {} }
     try {
       const items = polls.map((poll) => ({ ...poll.item, queues: chosen.get(poll) ?? [] }))
       const from = this.#positions.all(new Set(polls.flatMap(({ lines }) => lines)))
@@ -352,20 +366,21 @@ export class PollDispatcher {
       this.#rotations.keep(answer.rotation)
       this.#positions.scanned(answer.scanned, began)
       this.#positions.record(items, answer.leases)
-      unserved = this.#answer(chosen, answer.leases)
+      looked = this.#looked(chosen, answer.leases)
     } catch (error) {
       for (const poll of polls) poll.reject(error)
     } finally {
-      for (const poll of polls) if (!unserved.has(poll)) this.#inLook.delete(poll)
+      for (const poll of polls) if (!looked.unserved.has(poll)) this.#inLook.delete(poll)
       meter.batch({ name: 'lease', items: polls.length, elapsedMs: world.monotonic() - began })
     }
-    return unserved
+    return looked
   }
 
-  #answer(chosen: Chosen, answers: readonly Leased[][]): Chosen {
+  #looked(chosen: Chosen, answers: readonly Leased[][]): Looked {
     const all = answers.flat()
     const noRoom = isFull(all.reduce((bytes, { payload }) => bytes + Buffer.byteLength(payload), 0))
     const unserved = new Map<Poll, readonly string[]>()
+    const served: [Poll, Leased[]][] = []
     const probed = new Map<Line, { full: boolean }>()
     ;[...chosen].forEach(([poll, queues], i) => {
       const leases = answers[i] ?? []
@@ -379,15 +394,20 @@ export class PollDispatcher {
         probed.set(line, { full: full && (probed.get(line)?.full ?? true) })
       }
       poll.fresh = false
-      if (leases.length > 0 || poll.over) poll.settle(leases)
+      if (leases.length === 0 && !poll.over) return
+      poll.leave()
+      served.push([poll, leases])
     })
     // If all polls of a line got everything that they asked for, there may be more for the next ones.
     for (const [line, { full }] of probed) {
       line.probeRuns = full ? Math.min(RUNS_MAX, line.probeRuns * PROBE_GROWTH) : PROBE_RUNS
       if (full && line.polls.size > 0) line.woken = true
     }
-    this.#leased(all)
-    return unserved
+    const answer = () => {
+      this.#leased(all)
+      for (const [poll, leases] of served) poll.answer(leases)
+    }
+    return { unserved, answer }
   }
 }
 

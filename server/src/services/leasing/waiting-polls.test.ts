@@ -20,14 +20,17 @@ const WAITING = 100
 
 describe('a hundred waiting polls', () => {
   /** Services with a fake clock, and the number of their looks. */
-  function scene() {
+  function scene(onLook = () => {}) {
     const world = new FakeWorld()
     const sqlite = openSqlite({ now: () => world.now() })
     let looks = 0
     const store: Store = {
       ...sqlite,
       write: (command) => {
-        if (command.name === 'lease') looks++
+        if (command.name === 'lease') {
+          looks++
+          onLook()
+        }
         return sqlite.write(command)
       },
     }
@@ -70,6 +73,18 @@ describe('a hundred waiting polls', () => {
     await world.pass(50_000)
     expect(answers.size).toBe(WAITING)
     expect([...answers.values()].flat()).toHaveLength(41)
+    await close()
+  })
+
+  test('the next look begins before the leases of the last one are handed out', async () => {
+    const steps: string[] = []
+    const { services, close } = scene(() => steps.push('look'))
+    for (let i = 0; i < 2; i++) {
+      const request = { queues: ['q'], kinds: ['work'], max: 300, waitMs: 0 }
+      void services.runs.lease(`w${i}`, request).then(() => steps.push('answer'))
+    }
+    await settled()
+    expect(steps).toEqual(['look', 'look', 'answer', 'answer'])
     await close()
   })
 
