@@ -11,7 +11,7 @@ import {
 } from '../protocol/index.ts'
 import { inLibraryWords, worded } from './errors.ts'
 import { Job } from './job.ts'
-import { type Backoff, checkPayload, type Kind, requireJson, toKind } from './kind.ts'
+import { type Backoff, checkPayload, isPromise, type Kind, requireJson, toKind } from './kind.ts'
 import type { JobEvent, ReservationListFilter, Transport, UploadOptions, WatchOptions } from './transport.ts'
 
 /** The options of `submit`. */
@@ -152,8 +152,9 @@ export class Client {
     items: { readonly [I in keyof Kinds]: BatchItem<Kinds[I]> },
     { signal }: { signal?: AbortSignal } = {},
   ): Promise<{ -readonly [I in keyof Kinds]: BatchOutcome<Kinds[I]> }> {
-    const checked = await Promise.allSettled(items.map(toChecked))
-    const sound = checked.flatMap((item) => (item.status === 'fulfilled' ? item.value : []))
+    const checks = items.map(toChecked)
+    const checked = checks.some(isPromise) ? await Promise.all(checks) : (checks as Checked[])
+    const sound = checked.flatMap((item) => ('request' in item ? item : []))
     const requests = sound.map(({ request }) => request)
     const allRefused = items.length > 0 && requests.length === 0
     const outcomes = allRefused ? [] : await worded(this.#transport.submitMany(requests, signal))
@@ -163,7 +164,8 @@ export class Client {
           ? { status: 'rejected', reason: inLibraryWords(outcome.reason) }
           : { status: 'fulfilled', value: Job.accepted(this.#transport, outcome.value, sound[i]?.kind) },
     )
-    return checked.map((item) => (item.status === 'rejected' ? item : jobs.shift())) as never
+    let sent = 0
+    return checked.map((item) => ('request' in item ? jobs[sent++] : item)) as never
   }
 
   /**
@@ -258,16 +260,22 @@ export class Artifacts {
   }
 }
 
-/** Checks one job of a batch; a refused job is not sent. */
-async function toChecked({
-  kind: given,
-  payload,
-  ...options
-}: BatchItem): Promise<{ kind: Kind; request: SubmitRequest }> {
-  const kind = toKind(given)
-  checkOptions('submission', options, BATCH_OPTIONS)
-  await checkPayload(kind, payload)
-  return { kind, request: compact({ ...toRequest(kind, payload, options), idempotency_key: options.key }) }
+/** One job of a batch; a refused job is not sent. */
+type Checked = { kind: Kind; request: SubmitRequest } | PromiseRejectedResult
+
+const refusedAs = (reason: unknown): PromiseRejectedResult => ({ status: 'rejected', reason })
+
+/** A promise only if the kind's schema needs one: promises took a tenth of the time of a batch. */
+function toChecked({ kind: given, payload, ...options }: BatchItem): Checked | PromiseLike<Checked> {
+  try {
+    const kind = toKind(given)
+    checkOptions('submission', options, BATCH_OPTIONS)
+    const sound = () => ({ kind, request: toRequest(kind, payload, options, options.key) })
+    const checking = checkPayload(kind, payload)
+    return isPromise(checking) ? checking.then(sound).then(undefined, refusedAs) : sound()
+  } catch (error) {
+    return refusedAs(error)
+  }
 }
 
 /** For callers without type checks, who may pass another library's `jobId` or `delay`. */
@@ -278,9 +286,9 @@ function checkOptions(call: string, options: object, known: object): void {
   }
 }
 
-function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): SubmitRequest {
+/** @param key is part of the request in a batch; a single submission sends it as a header. */
+function toRequest(kind: Kind, payload: unknown, options: SubmitOptions, key?: string): SubmitRequest {
   const { leaseTtlSeconds, continuationSeconds, domain, stages, seqScope } = kind.options
-  const backoff = { ...kind.options.backoff, ...compact(options.backoff ?? {}) }
   return compact({
     kind: kind.name,
     queue: kind.queue,
@@ -289,7 +297,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
     run_at: options.runAt == null ? undefined : instant(options.runAt),
     delay_seconds: options.delaySeconds,
     max_attempts: options.maxAttempts ?? kind.options.maxAttempts,
-    backoff: toBackoff(backoff),
+    backoff: toBackoff({ ...kind.options.backoff, ...compact(options.backoff ?? NONE) }),
     timeout_seconds: options.timeoutSeconds ?? kind.options.timeoutSeconds,
     lease_ttl_seconds: leaseTtlSeconds,
     continuation_seconds: continuationSeconds,
@@ -305,8 +313,11 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions): Submit
       compact({ name, sha256, size_bytes: sizeBytes }),
     ),
     upload_ttl_seconds: options.uploadTtlSeconds,
+    idempotency_key: key,
   })
 }
+
+const NONE = {}
 
 /** Undefined if it is empty. Throws for unknown options, such as another library's `type` or `delay`. */
 function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): BackoffShape | undefined {

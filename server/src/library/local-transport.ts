@@ -93,7 +93,7 @@ export function localTransport(services: Services, caller: Caller, submitIn: Sub
       whileOpen(signal, async () => {
         const { jobs } = check(batchRequest, { jobs: requests })
         const outcomes = await services.submission.submitMany(caller, jobs, (job) => readSubmission(job))
-        return Promise.allSettled(outcomes.map(settle))
+        return outcomes.map(settle)
       }),
     get: (jobId, signal) => whileOpen(signal, () => services.jobs.get(caller, jobId)),
     list: (filter, signal) => whileOpen(signal, () => listJobs(services, caller, filter)),
@@ -147,12 +147,12 @@ function acceptedOf(outcome: SubmitOutcome): Accepted {
   return { response: JSON.parse(outcome.body) as SubmitResponse, replayed: outcome.kind === 'replayed' }
 }
 
-async function settle(outcome: PromiseSettledResult<SubmitOutcome>): Promise<Accepted> {
+function settle(outcome: PromiseSettledResult<SubmitOutcome>): PromiseSettledResult<Accepted> {
   try {
     if (outcome.status === 'rejected') throw outcome.reason
-    return acceptedOf(outcome.value)
+    return { status: 'fulfilled', value: acceptedOf(outcome.value) }
   } catch (error) {
-    throw typed(toOutage(error))
+    return { status: 'rejected', reason: typed(toOutage(error)) }
   }
 }
 
@@ -241,9 +241,13 @@ function readSubmission(request: unknown, key?: string): Submission {
   const input = check(submitRequest, request)
   const { payload, labels } = input
   if (labels !== undefined) checkJson(labels, 'labels')
-  const options = { key: checkKey(key ?? input.idempotency_key) }
-  if (payload === undefined) return { input, options }
-  return { input: { ...input, payload: JSON.parse(checkJson(payload, 'payload')) as unknown }, options }
+  const checkedKey = checkKey(key ?? input.idempotency_key)
+  if (payload === undefined) return { input, options: { key: checkedKey } }
+  const payloadJson = checkJson(payload, 'payload')
+  const options = { key: checkedKey, payloadJson }
+  // A key stands for the payload as it is sent, which `toJSON` may have changed.
+  if (checkedKey === null) return { input, options }
+  return { input: { ...input, payload: JSON.parse(payloadJson) as unknown }, options }
 }
 
 function checkKey(key: string | undefined): string | null {

@@ -8,7 +8,7 @@ import { sql, unique } from '../../testing/store/store.ts'
 import { LOCAL_ADMIN } from '../access/access.ts'
 import { DEFAULT_LIMITS } from '../deps.ts'
 import { silentMeter } from '../system/meter.ts'
-import { refusalError, type SubmitOptions } from './submit-job.ts'
+import { refusalError, renderAccepted, type SubmitOptions } from './submit-job.ts'
 
 const PAYLOAD_MAX = 1_000
 const woken: Topic[] = []
@@ -29,6 +29,25 @@ beforeEach(() => {
   woken.length = 0
   counted.length = 0
   batches.length = 0
+})
+
+test.each([
+  [[], null],
+  [['You use 4 of "5" slots'], 'Spent \\ 90 %'],
+])('the answer is the JSON of its fields, warnings %j', (quotaWarnings, costLimitWarning) => {
+  const createdAt = '2026-11-18T08:00:00.000Z'
+  const accepted = { jobId: 'id', kind: 'a.b:c-d_e', queue: 'q', createdAt, runAt: createdAt }
+  const body: SubmitResponse = {
+    job_id: 'id',
+    kind: 'a.b:c-d_e',
+    queue: 'q',
+    state: 'PENDING',
+    created_at: createdAt,
+    run_at: createdAt,
+    quota_warnings: quotaWarnings,
+    cost_limit_warning: costLimitWarning,
+  }
+  expect(renderAccepted({ ...accepted, quotaWarnings, costLimitWarning })).toBe(JSON.stringify(body))
 })
 
 eachServices(

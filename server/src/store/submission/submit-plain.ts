@@ -25,28 +25,28 @@ export function plainSubmit(
 /** The rows to write, and their outcomes at the instant of the store; undefined when one of the items is not plain. */
 export function plainSubmission(items: readonly SubmitItem[], render: RenderAccepted) {
   if (!arePlain(items)) return undefined
-  const bodies = items.map(({ jobId, kind, queue }) =>
-    render({ jobId, kind, queue, createdAt: NOW, runAt: NOW, quotaWarnings: [], costLimitWarning: null }),
-  )
+  const bodyAt = ({ jobId, kind, queue }: SubmitItem, at: string) =>
+    render({ jobId, kind, queue, createdAt: at, runAt: at, quotaWarnings: [], costLimitWarning: null })
   return {
-    rows: items.map((item, i) => plainRow(item, bodies[i] ?? '')),
+    // The body is stored with the key only.
+    rows: items.map((item) => plainRow(item, item.key === null ? '' : bodyAt(item, NOW_PLACE))),
     outcomes: (iso: string, due: boolean): SubmitOutcome[] =>
-      items.map((item, i) => created(item, (bodies[i] ?? '').replaceAll(NOW_PLACE, iso), due)),
+      items.map((item) => created(item, bodyAt(item, iso), due)),
   }
 }
 
 /** As far as that is known without the store. */
 export function arePlain(items: readonly SubmitItem[]): boolean {
   const names = new Set<string>()
+  let keyed = 0
   for (const item of items) {
     if (!isPlain(item)) return false
+    if (item.key === null) continue
+    keyed++
     names.add(submissionName(item))
   }
-  return names.size === items.length
+  return names.size === keyed
 }
-
-/** JSON writes it as NOW_PLACE. */
-const NOW = '\u0001'
 
 function isPlain(item: SubmitItem): boolean {
   return (

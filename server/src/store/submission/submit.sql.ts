@@ -83,8 +83,8 @@ export const insertSubmission = statement('insert_submission', {
   ],
 })
 
-/** A placeholder in a body for the instant of acceptance. No name or id can contain it. */
-export const NOW_PLACE = '\\u0001'
+/** A placeholder in a body for the instant of acceptance. JSON does not escape it, and no name or id can contain it. */
+export const NOW_PLACE = '<now>'
 
 export const PLAIN_PARAMS = {
   ...JOB_PARAMS,
