@@ -14,6 +14,8 @@ const OPEN: Record<Settings['program'], (settings: Settings) => Promise<Contesta
 }
 
 const FILL_BATCH = 1_000
+/** Jobs before the first measured one. Only some contestants open their connections anew for each round. */
+const FIRST_JOBS = 10
 const REPORT_MS = 2
 const QUIET_USERS = 50
 
@@ -111,10 +113,14 @@ class Host {
   async #paced(given: Paced): Promise<Latencies> {
     const { calls, everyMs, backlog } = given
     if (backlog > 0) await this.#fill(backlog, 'noisy')
-    const first = this.#used
-    this.#used += calls + given.long
+    // The first jobs would wait behind a backlog, which warms up the contestant as well.
+    const warmUps = backlog > 0 ? 0 : FIRST_JOBS
+    const first = this.#used + warmUps
+    this.#used = first + calls + given.long
     const measured = new Measured(given, first)
     const stop = await this.#contestant.work(given.pace, measured.handle)
+    for (let n = first - warmUps; n < first; n++) await this.#contestant.submit(n)
+    if (warmUps > 0) await measured.warm
     for (let n = first + calls; n < this.#used; n++) await this.#contestant.submit(n)
     const beganMs = performance.now()
     for (let i = 0; i < calls; i++) {
@@ -131,7 +137,7 @@ class Host {
   }
 }
 
-/** The jobs of a paced run. Jobs of a backlog have smaller numbers, and long jobs larger ones. */
+/** The jobs of a paced run. The first jobs and those of a backlog have smaller numbers, and long jobs larger ones. */
 class Measured {
   readonly #given: Paced
   readonly #first: number
@@ -139,6 +145,8 @@ class Measured {
   readonly #sentMs = new Map<number, number>()
   readonly #found: Latencies = { submitsMs: [], startsMs: [], tellsMs: [] }
   readonly #calls: Promise<void>[] = []
+  #warmUps = 0
+  readonly #warm = Promise.withResolvers<void>()
   readonly #allBegan = Promise.withResolvers<void>()
   readonly #allHandled = Promise.withResolvers<void>()
   readonly #end = Promise.withResolvers<void>()
@@ -156,17 +164,28 @@ class Measured {
     this.#calls.push(send(n).then(() => void this.#found.submitsMs.push(performance.now() - sentMs)))
   }
 
+  /** Resolves when the handlers of all first jobs have begun. */
+  get warm(): Promise<void> {
+    return this.#warm.promise
+  }
+
   readonly handle = (n: number, tell: ((step: number) => Promise<unknown>) | null): void | Promise<void> => {
     const sentMs = this.#sentMs.get(n)
     const { handlerMs, tells, calls } = this.#given
     if (n >= this.#first + calls) return this.#end.promise
-    if (n >= 0 && n < this.#first && --this.#backlog === 0) this.#allHandled.resolve()
+    if (n >= 0 && n < this.#first) this.#before()
     if (sentMs !== undefined) {
       this.#sentMs.delete(n)
       this.#found.startsMs.push(performance.now() - sentMs)
       if (this.#found.startsMs.length === calls) this.#allBegan.resolve()
     }
     if (handlerMs > 0 || tells) return this.#takeTime(handlerMs, tells ? tell : null)
+  }
+
+  /** A job that is not measured. */
+  #before(): void {
+    if (this.#given.backlog === 0 && ++this.#warmUps === FIRST_JOBS) this.#warm.resolve()
+    if (this.#given.backlog > 0 && --this.#backlog === 0) this.#allHandled.resolve()
   }
 
   async #takeTime(handlerMs: number, tell: ((step: number) => Promise<unknown>) | null): Promise<void> {
