@@ -12,6 +12,7 @@ const BYTES_PER_ID = 10
  */
 export function orderedUuids(now: () => number, fillRandom: (bytes: Uint8Array) => void): () => string {
   const pool = new Uint8Array(POOL_BYTES)
+  const byteAt = (place: number) => pool[place] as number
   let used = POOL_BYTES
   let [lastMs, seq] = [0, 0]
   return () => {
@@ -19,18 +20,17 @@ export function orderedUuids(now: () => number, fillRandom: (bytes: Uint8Array) 
       fillRandom(pool)
       used = 0
     }
-    const [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0, i = 0, j = 0] = pool.subarray(
-      used,
-      used + BYTES_PER_ID,
-    )
+    const at = used
     used += BYTES_PER_ID
     const ms = now()
     if (ms > lastMs) {
       lastMs = ms
       // The sequence starts each millisecond in the lower half, so that it does not run over.
-      seq = ((a & 0x7f) << 24) | (b << 16) | (c << 8) | d
+      seq = ((byteAt(at) & 0x7f) << 24) | (byteAt(at + 1) << 16) | (byteAt(at + 2) << 8) | byteAt(at + 3)
     } else seq++
-    const [high, low] = [Math.floor(lastMs / 2 ** 32), lastMs >>> 0]
-    return `${hex(high >> 8)}${hex(high)}${hex(low >>> 24)}${hex(low >>> 16)}-${hex(low >>> 8)}${hex(low)}-${hex(0x70 | (seq >>> 28))}${hex(seq >>> 20)}-${hex(0x80 | ((seq >>> 14) & 0x3f))}${hex(seq >>> 6)}-${hex((seq << 2) | (e & 0x03))}${hex(f)}${hex(g)}${hex(h)}${hex(i)}${hex(j)}`
+    const high = Math.floor(lastMs / 2 ** 32)
+    const low = lastMs >>> 0
+    const end = `${hex(byteAt(at + 5))}${hex(byteAt(at + 6))}${hex(byteAt(at + 7))}${hex(byteAt(at + 8))}${hex(byteAt(at + 9))}`
+    return `${hex(high >> 8)}${hex(high)}${hex(low >>> 24)}${hex(low >>> 16)}-${hex(low >>> 8)}${hex(low)}-${hex(0x70 | (seq >>> 28))}${hex(seq >>> 20)}-${hex(0x80 | ((seq >>> 14) & 0x3f))}${hex(seq >>> 6)}-${hex((seq << 2) | (byteAt(at + 4) & 0x03))}${end}`
   }
 }

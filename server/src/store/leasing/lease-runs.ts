@@ -90,7 +90,7 @@ function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<Leas
   return {
     step: position === null ? eachStep(leasePlain, rows) : eachStep(leasePlainFrom, rows),
     settle(answer) {
-      const [first] = readRows(leasePlain, answer)
+      const [first] = readRows(leasePlain, answer.slice(0, 1))
       const leased = readRows(
         { row: PLAIN_LEASE_ROW },
         answer.filter((row) => row.job_id !== null),
