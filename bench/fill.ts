@@ -75,15 +75,22 @@ const INSERTS = Object.entries(SELECTS).map(([into, select]) => ({
   sqlite: `INSERT INTO ichido.${into} ${SQLITE} ${select}`,
 }))
 
+const TABLES = Object.keys(SELECTS).map((into) => into.slice(0, into.indexOf(' ')))
 /** On PostgreSQL, inserting a million rows is four times as fast if the indexes are created afterwards. */
 const PLAIN_INDEXES = `SELECT i.indexname AS name, i.indexdef AS definition FROM pg_indexes i
-    WHERE i.schemaname = 'ichido' AND i.tablename IN ('jobs', 'ready', 'ended', 'idempotency_keys', 'job_labels')
+    WHERE i.schemaname = 'ichido' AND i.tablename IN (${TABLES.map((table) => `'${table}'`).join(', ')})
       AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conname = i.indexname)`
 
 const dropIndexes = command('drop_indexes', function* work() {
   const indexes = yield* select({ name: 'text', definition: 'text' }, PLAIN_INDEXES, [])
   for (const { name } of indexes) yield* queryText(`DROP INDEX ichido.${name}`)
+  // With ten million jobs, autovacuum runs while the indexes are created, and makes them wait for too long.
+  for (const table of TABLES) yield* queryText(`ALTER TABLE ichido.${table} SET (autovacuum_enabled = off)`)
   return indexes.map(({ definition }) => definition)
+})
+
+const allowAutovacuum = command('allow_autovacuum', function* work() {
+  for (const table of TABLES) yield* queryText(`ALTER TABLE ichido.${table} RESET (autovacuum_enabled)`)
 })
 
 const insertPart = ({ count, nowMs }: Filling, from: number, to: number) =>
@@ -98,4 +105,5 @@ export async function fill(store: Store, filling: Filling): Promise<void> {
     await store.write(insertPart(filling, from, Math.min(filling.count, from + PART - 1)))
   }
   for (const definition of indexes) await store.write(command('create_index', () => queryText(definition)))
+  if (store.engine === 'postgres') await store.write(allowAutovacuum)
 }
