@@ -169,6 +169,7 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
     })
     const hold = heart.hold(lease, sent, run)
     hold.onConfirmed((confirmed) => tell({ leaseId, confirmed }))
+    // The handlers' thread has the same timer, but a blocked event loop does not run it.
     holds.set(leaseId, { hold, run, callOff: limitTime(nodeWorld, lease, run) })
   }
 
@@ -199,7 +200,6 @@ export function beatInThread({ url, token, pulse }: HeartThreadData): void {
   })
 }
 
-/** The handlers' thread has the same timer, but a blocked event loop does not run it. */
 /** A handlers' thread without a pulse for the continuation time of a run is stuck in that run. */
 function watchPulse(pulse: Int32Array): (lease: LeaseShape) => boolean {
   let last = { count: 0, seen: machineClocks() }
