@@ -1,16 +1,17 @@
 import { expect, test } from 'vitest'
+import { freshDatabase } from '../scripts/testing/services.ts'
 import { EVERY_JOB, listJobs } from '../server/src/store/jobs/list-jobs.ts'
 import { findJob } from '../server/src/store/jobs/read-jobs.ts'
 import { command, type Store } from '../server/src/store/port.ts'
 import { queryText } from '../server/src/store/statement.ts'
-import { testStore } from '../server/src/testing/store/store.ts'
+import { openNode, testStore } from '../server/src/testing/store/store.ts'
 import { EXPIRED, fill, filledIdOf, filledKeyOf, kindOf, queueOf, teamOf, userOf } from './fill.ts'
 
 const COUNT = EXPIRED + 300
 
-async function look(store: Store): Promise<void> {
+async function look(store: Store, url: string): Promise<void> {
   const filling = { count: COUNT, nowMs: Date.now() }
-  await fill(store, filling)
+  await fill(store, url, filling)
   for (const n of [EXPIRED + 1, EXPIRED + 120, COUNT]) {
     const found = await store.read(findJob(filledIdOf(filling, n)))
     expect(found?.key).toBe(filledKeyOf(n))
@@ -23,16 +24,18 @@ async function look(store: Store): Promise<void> {
 
 test('filled jobs have their ids, keys and labels on SQLite', async () => {
   const { store, close } = await testStore('sqlite')
-  await look(store)
+  await look(store, '')
   await close()
 })
 
 test('filled jobs have their ids, keys and labels on PostgreSQL, with all indexes', async () => {
-  const { store, close } = await testStore('postgres')
+  const { url, leave } = await freshDatabase()
+  const store = await openNode(url)
   const before = await store.read(indexes)
-  await look(store)
+  await look(store, url)
   expect(await store.read(indexes)).toEqual(before)
-  await close()
+  await store.close()
+  await leave()
 })
 
 const indexes = command('indexes', () =>

@@ -79,7 +79,7 @@ async function onEngine(stage: Stage, engine: 'PostgreSQL' | 'SQLite'): Promise<
 async function openFilled(url: string, count: number): Promise<Filled> {
   const store = await openStore({ storage: storageOf(url), world: realWorld, allowNoFsync: false })
   const filling = { count, nowMs: Date.now() }
-  await fill(store, filling)
+  await fill(store, url, filling)
   if (store.engine === 'postgres') await vacuum(url)
   const bus = new EmbeddedBus()
   const services = createServices({ world: realWorld, store, bus, meter: silentMeter, limits: DEFAULT_LIMITS })
