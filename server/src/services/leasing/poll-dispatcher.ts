@@ -403,8 +403,8 @@ export class PollDispatcher {
       line.probeRuns = full ? Math.min(RUNS_MAX, line.probeRuns * PROBE_GROWTH) : PROBE_RUNS
       if (full && line.polls.size > 0) line.woken = true
     }
+    this.#leased(all)
     const answer = () => {
-      this.#leased(all)
       for (const [poll, leases] of served) poll.answer(leases)
     }
     return { unserved, answer }
