@@ -1,5 +1,6 @@
 import {
   type ArtifactShape,
+  BACKOFF_LIMITS,
   type BackoffShape,
   IchidoError,
   type JobListFilter,
@@ -11,7 +12,7 @@ import {
 } from '../protocol/index.ts'
 import { inLibraryWords, worded } from './errors.ts'
 import { Job } from './job.ts'
-import { type Backoff, checkPayload, isPromise, type Kind, requireJson, toKind } from './kind.ts'
+import { type Backoff, checkPayload, type Kind, requireJson, toKind } from './kind.ts'
 import type { JobEvent, ReservationListFilter, Transport, UploadOptions, WatchOptions } from './transport.ts'
 
 /** The options of `submit`. */
@@ -137,7 +138,7 @@ export class Client {
     options: SubmitOptions = {},
   ): Promise<Job<Result>> {
     const definition = toKind(kind)
-    checkOptions('submission', options, SUBMIT_OPTIONS)
+    checkOptions('a submission', options, SUBMIT_OPTIONS)
     await checkPayload(definition, payload)
     const accepted = await worded(this.#transport.submit(toRequest(definition, payload, options), options))
     return Job.accepted<Result>(this.#transport, accepted, definition)
@@ -153,7 +154,8 @@ export class Client {
     { signal }: { signal?: AbortSignal } = {},
   ): Promise<{ -readonly [I in keyof Kinds]: BatchOutcome<Kinds[I]> }> {
     const checks = items.map(toChecked)
-    const checked = checks.some(isPromise) ? await Promise.all(checks) : (checks as Checked[])
+    const isLate = checks.some((check) => check instanceof Promise)
+    const checked = isLate ? await Promise.all(checks) : (checks as Checked[])
     const sound = checked.flatMap((item) => ('request' in item ? item : []))
     const requests = sound.map(({ request }) => request)
     const allRefused = items.length > 0 && requests.length === 0
@@ -176,7 +178,7 @@ export class Client {
    * await ichido.trigger('order.paid', { orderId, total }, { dedupeKey: `paid-${orderId}` })
    */
   async trigger(topic: string, data?: unknown, options: TriggerOptions = {}): Promise<RecordedTrigger> {
-    checkOptions('trigger', options, TRIGGER_OPTIONS)
+    checkOptions('a trigger', options, TRIGGER_OPTIONS)
     requireJson(data, 'data')
     const recorded = await worded(this.#transport.trigger({ topic, data }, options))
     const { trigger_id: id, created_at, duplicate } = recorded
@@ -266,23 +268,23 @@ type Checked = { kind: Kind; request: SubmitRequest } | PromiseRejectedResult
 const refusedAs = (reason: unknown): PromiseRejectedResult => ({ status: 'rejected', reason })
 
 /** A promise only if the kind's schema needs one: promises took a tenth of the time of a batch. */
-function toChecked({ kind: given, payload, ...options }: BatchItem): Checked | PromiseLike<Checked> {
+function toChecked({ kind: given, payload, ...options }: BatchItem): Checked | Promise<Checked> {
   try {
     const kind = toKind(given)
-    checkOptions('submission', options, BATCH_OPTIONS)
-    const sound = () => ({ kind, request: toRequest(kind, payload, options, options.key) })
+    checkOptions('a submission', options, BATCH_OPTIONS)
+    const sound = { kind, request: toRequest(kind, payload, options, options.key) }
     const checking = checkPayload(kind, payload)
-    return isPromise(checking) ? checking.then(sound).then(undefined, refusedAs) : sound()
+    return checking instanceof Promise ? checking.then(() => sound, refusedAs) : sound
   } catch (error) {
     return refusedAs(error)
   }
 }
 
-/** For callers without type checks, who may pass another library's `jobId` or `delay`. */
+/** For callers without type checks, who may pass another library's `jobId`, `type` or `delay`. */
 function checkOptions(call: string, options: object, known: object): void {
   for (const name in options) {
     if (Object.hasOwn(known, name)) continue
-    throw new TypeError(`${name} is not an option of a ${call}; the options are ${Object.keys(known).join(', ')}`)
+    throw new TypeError(`${name} is not an option of ${call}; the options are ${Object.keys(known).join(', ')}`)
   }
 }
 
@@ -297,7 +299,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions, key?: s
     run_at: options.runAt == null ? undefined : instant(options.runAt),
     delay_seconds: options.delaySeconds,
     max_attempts: options.maxAttempts ?? kind.options.maxAttempts,
-    backoff: toBackoff({ ...kind.options.backoff, ...compact(options.backoff ?? NONE) }),
+    backoff: toBackoff({ ...kind.options.backoff, ...compact(options.backoff ?? {}) }),
     timeout_seconds: options.timeoutSeconds ?? kind.options.timeoutSeconds,
     lease_ttl_seconds: leaseTtlSeconds,
     continuation_seconds: continuationSeconds,
@@ -317,13 +319,10 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions, key?: s
   })
 }
 
-const NONE = {}
-
-/** Undefined if it is empty. Throws for unknown options, such as another library's `type` or `delay`. */
-function toBackoff({ baseSeconds, capSeconds, jitter, ...unknown }: Backoff): BackoffShape | undefined {
-  const [name] = Object.keys(unknown)
-  if (name !== undefined)
-    throw new TypeError(`${name} is not an option of backoff; the options are baseSeconds, capSeconds, jitter`)
+/** Undefined if it is empty. */
+function toBackoff(given: Backoff): BackoffShape | undefined {
+  checkOptions('backoff', given, BACKOFF_LIMITS)
+  const { baseSeconds, capSeconds, jitter } = given
   const backoff = compact({ base_seconds: baseSeconds, cap_seconds: capSeconds, jitter })
   return Object.keys(backoff).length === 0 ? undefined : backoff
 }

@@ -145,40 +145,33 @@ function checkNumbers<Name extends string>(
   }
 }
 
-/** The value itself if there is no schema; otherwise resolves to the value that the schema returns. */
+/**
+ * The value itself if there is no schema; otherwise the value that the schema returns. It is a promise only if the schema answers
+ * with one: a batch checks a thousand values.
+ */
 export function checkValue(schema: Schema | undefined, value: unknown, what: string): unknown {
-  return schema ? validated(schema, value, what) : value
-}
-
-/** A promise only if the schema answers with one: a batch checks a thousand values. */
-function validated(schema: Schema, value: unknown, what: string): unknown {
-  const result = schema['~standard'].validate(value)
-  return isPromise(result) ? result.then((late) => valid(late, what)) : valid(result, what)
-}
-
-/** Also a promise of another library. */
-export function isPromise<T>(value: T | PromiseLike<T>): value is PromiseLike<T> {
-  return typeof (value as Partial<PromiseLike<T>> | null | undefined)?.then === 'function'
-}
-
-function valid(result: SchemaResult<unknown>, what: string): unknown {
-  if (result.issues === undefined) return result.value
-  const [issue] = result.issues
-  const path = (issue?.path ?? []).map((part) => (typeof part === 'object' ? part.key : part))
-  throw new InvalidValue(`${pathText(what, path)}: ${issue?.message ?? 'is not valid'}`)
+  const result = schema?.['~standard'].validate(value) ?? { value }
+  const read = (found: SchemaResult<unknown>) => {
+    if (found.issues === undefined) return found.value
+    const [issue] = found.issues
+    const path = (issue?.path ?? []).map((part) => (typeof part === 'object' ? part.key : part))
+    throw new InvalidValue(`${pathText(what, path)}: ${issue?.message ?? 'is not valid'}`)
+  }
+  // It may be another library's promise.
+  return 'then' in result ? Promise.resolve(result).then(read) : read(result)
 }
 
 /** Checks a payload before it is sent; the handler's side applies the schema's transformations. */
-export function checkPayload(kind: Kind | undefined, payload: unknown): void | PromiseLike<void> {
+export function checkPayload(kind: Kind | undefined, payload: unknown): void | Promise<void> {
   const checked = checkValue(kind?.options.payload, payload, 'payload')
-  if (isPromise(checked)) return checked.then(() => requireJson(payload, 'payload'))
+  if (checked instanceof Promise) return checked.then(() => requireJson(payload, 'payload'))
   requireJson(payload, 'payload')
 }
 
 /** The path of a member, as code would write it: `result.items[3].when`. */
 export function pathText(what: string, path: readonly PropertyKey[]): string {
   const text = path.reduce<string>((before, part) => {
-    if (typeof part === 'number' || /^\d+$/.test(String(part))) return `${before}[${String(part)}]`
+    if (/^\d+$/.test(String(part))) return `${before}[${String(part)}]`
     return /^[\p{L}_$][\p{L}\p{N}_$]*$/u.test(String(part))
       ? `${before}.${String(part)}`
       : `${before}[${JSON.stringify(String(part))}]`
@@ -233,9 +226,8 @@ function primitiveProblem(value: unknown): string | null {
     case 'bigint':
       return 'is a BigInt, which JSON cannot hold: use a string'
     case 'function':
-      return 'is a function, which JSON cannot hold'
     case 'symbol':
-      return 'is a symbol, which JSON cannot hold'
+      return `is a ${typeof value}, which JSON cannot hold`
     case 'number':
       return Number.isFinite(value) ? null : `is ${value}, which JSON cannot hold: use null or a string`
     default:

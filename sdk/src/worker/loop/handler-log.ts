@@ -74,14 +74,12 @@ export class HandlerLog {
       await this.#deps.transport.log(this.#lease.lease_id, [chunk])
     } catch (error) {
       // A permanent refusal means that the lease is lost, so later lines would be refused, too.
-      if (!isPassing(error)) this.#drop()
+      if (!isPassing(error)) {
+        this.#closed = true
+        this.#waiting = ''
+      }
       throw error
     }
-  }
-
-  #drop(): void {
-    this.#closed = true
-    this.#waiting = ''
   }
 }
 

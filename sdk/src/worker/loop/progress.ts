@@ -56,7 +56,6 @@ export async function unlessStopped<T>(output: Promise<T>, signal: AbortSignal, 
 
 /** Sends the events of one run: in order, several in one call, with retries. */
 export class Publisher {
-  readonly #lease: LeaseShape
   readonly #deps: PublisherDeps
   readonly #waiting: Waiting[] = []
   readonly #run: PublishingRun
@@ -66,7 +65,6 @@ export class Publisher {
   #published = 0
 
   constructor(run: PublishingRun, deps: PublisherDeps) {
-    this.#lease = run.lease
     this.#deps = deps
     this.#run = run
   }
@@ -123,7 +121,7 @@ export class Publisher {
   }
 
   #seqOf(stage: string, sub: number): number {
-    const stages = this.#lease.stages ?? OPEN_STAGES
+    const stages = this.#run.lease.stages ?? OPEN_STAGES
     const seq = nextSeq(stages, stage, sub)
     if (seq !== null) return seq
     const { from, to } = stageRange(stages, stage)
@@ -152,7 +150,7 @@ export class Publisher {
     for (let retryMs = RETRY_FIRST_MS; ; retryMs = Math.min(RETRY_MAX_MS, retryMs * 2)) {
       try {
         const events = batch.map(({ event }) => event)
-        await transport.publish(this.#lease.lease_id, events)
+        await transport.publish(this.#run.lease.lease_id, events)
         for (const { resolve } of batch) resolve()
         return
       } catch (error) {
@@ -164,7 +162,7 @@ export class Publisher {
           return
         } else {
           const refusal = inHandlerWords(error)
-          onTrouble(isPassing(error) ? undelivered(this.#lease, batch.length, error) : refusal)
+          onTrouble(isPassing(error) ? undelivered(this.#run.lease, batch.length, error) : refusal)
           for (const { reject } of batch) reject(refusal)
           return
         }
