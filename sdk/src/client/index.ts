@@ -1,4 +1,4 @@
-export { type Call, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
+export { type Call, type CallOptions, createCall, createOpen, type HttpOptions, type Open } from './call.ts'
 export {
   Artifacts,
   type BatchItem,

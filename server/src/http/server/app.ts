@@ -13,9 +13,9 @@ import { RequestRates } from '../auth/rates.ts'
 import { CLOUD_PATH, cloudRoutes } from '../compat/cloud/cloud.ts'
 import { cloudErrorBody } from '../compat/cloud/shapes.ts'
 import { zpeRoutes } from '../compat/zpe/zpe.ts'
+import { htmlRoutes } from '../dashboard/dashboard-routes.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { createStoreCheck } from '../metrics/store-check.ts'
-import { htmlRoutes } from '../page/page-routes.ts'
 import { auditRoutes, tokenRoutes, userRoutes } from '../routes/access.ts'
 import { artifactRoutes } from '../routes/artifacts.ts'
 import type { RouteContext } from '../routes/context.ts'
@@ -193,7 +193,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       await scope.register(deliveryRoutes, context)
       await scope.register(cloudRoutes, { ...context, version: options.version, checkStore })
       await scope.register(zpeRoutes, { services, mismatchStatus })
-      await scope.register(htmlRoutes, { secure: options.tls !== null })
+      await scope.register(htmlRoutes, { secure: options.tls !== null, basePath: options.basePath })
     },
     { prefix: options.basePath },
   )

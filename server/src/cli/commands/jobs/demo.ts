@@ -29,7 +29,7 @@ export function addDemo(program: Command): void {
 
 /** The page shows the job in its hash. */
 function pageOf({ url }: Connection, jobId: string): string {
-  return `${url.replace(/\/+$/, '')}/#${jobId}`
+  return `${url.replace(/\/+$/, '')}/jobs/${jobId}`
 }
 
 async function demo({ timeout, json = false }: DemoFlags): Promise<void> {

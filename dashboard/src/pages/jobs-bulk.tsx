@@ -1,0 +1,99 @@
+import type { JobState } from '@ichido/sdk/protocol'
+import { useQuery } from '@tanstack/preact-query'
+import { ActionDialog, notify } from '../parts/dialog.tsx'
+import { messageOf } from '../parts/loaded.tsx'
+import { stateWord } from '../parts/text.tsx'
+import { send } from '../server/call.ts'
+import { readAgain } from '../server/queries.ts'
+import { formatNumber, words } from '../words.ts'
+
+const w = words(
+  {
+    cancel: (count: string) => `Cancel ${count} jobs`,
+    retry: (count: string) => `Retry ${count} jobs`,
+    redrive: (count: string) => `Redrive ${count} dead letters`,
+    counting: 'Counting…',
+    willCancel: 'Waiting jobs end at once. Running jobs are asked to stop, and end when they have stopped.',
+    willRetry: 'Each job that ended without success gets another run and a full retry budget. Other jobs are skipped.',
+    willRedrive: 'Each job gets another run and a full retry budget.',
+    ofState: (count: string, state: string) => `${count} ${state.toLowerCase()}`,
+    none: 'No job would change.',
+    begun: 'The operation has begun.',
+    start: 'Start',
+  },
+  {
+    cancel: (count) => `${count} 件のジョブを取り消す`,
+    retry: (count) => `${count} 件のジョブを再試行する`,
+    redrive: (count) => `${count} 件のデッドレターを再投入する`,
+    counting: '数えています…',
+    willCancel: '待機中のジョブはすぐに終わります。実行中のジョブには停止を求め、止まった時点で終わります。',
+    willRetry: '成功せずに終わったジョブがもう一度実行されます。再試行回数は最初からです。他のジョブは対象外です。',
+    willRedrive: '各ジョブがもう一度実行されます。再試行回数は最初からです。',
+    ofState: (count, state) => `${state} ${count} 件`,
+    none: '変わるジョブはありません。',
+    begun: '操作を始めました。',
+    start: '開始',
+  },
+)
+
+export type BulkAction = 'cancel' | 'retry' | 'redrive'
+/** The jobs of an operation: those with these ids, or all that match. */
+export type Choice = { jobIds: readonly string[] } | { filter: object }
+
+interface DryRun {
+  matched: number
+  capped: boolean
+  by_state?: Partial<Record<JobState, number>>
+}
+
+interface BulkDialogProps {
+  action: BulkAction
+  choice: Choice
+  onDone(): void
+  onClose(): void
+}
+
+/** Says what an operation on many jobs will do, and begins it. */
+export function BulkDialog({ action, choice, onDone, onClose }: BulkDialogProps) {
+  const request = { action, ...('jobIds' in choice ? { job_ids: choice.jobIds } : { filter: choice.filter }) }
+  const { data, error } = useQuery({
+    queryKey: ['dry-run', request],
+    queryFn: () => send<DryRun>('POST', '/v1/operations', { ...request, dry_run: true }),
+    staleTime: 0,
+    gcTime: 0,
+  })
+  const count = data === undefined ? '…' : `${formatNumber(data.matched)}${data.capped ? '+' : ''}`
+  const states = Object.entries(data?.by_state ?? {}).filter(([, count]) => count > 0)
+  const text = { cancel: w().willCancel, retry: w().willRetry, redrive: w().willRedrive }[action]
+  const begin = async () => {
+    await send('POST', '/v1/operations', request)
+    notify(w().begun)
+    void readAgain()
+    onDone()
+  }
+  return (
+    <ActionDialog
+      title={w()[action](count)}
+      action={w().start}
+      danger={action === 'cancel'}
+      ready={(data?.matched ?? 0) > 0}
+      run={begin}
+      onClose={onClose}
+    >
+      {data === undefined && error === null && <p role="status">{w().counting}</p>}
+      {error !== null && (
+        <p class="problem" role="alert">
+          {messageOf(error)}
+        </p>
+      )}
+      {data !== undefined && (data.matched === 0 ? <p>{w().none}</p> : <p>{text}</p>)}
+      {states.length > 0 && (
+        <ul>
+          {states.map(([state, count]) => (
+            <li key={state}>{w().ofState(formatNumber(count), stateWord(state as JobState))}</li>
+          ))}
+        </ul>
+      )}
+    </ActionDialog>
+  )
+}

@@ -1,0 +1,412 @@
+import { IchidoError, JOB_STATES, type JobShape, type JobState, type QueueShape } from '@ichido/sdk/protocol'
+import { useState } from 'preact/hooks'
+import { Link } from 'wouter-preact'
+import { FilterField, type Filters, useFilters } from '../parts/filters.tsx'
+import { Empty, Loaded } from '../parts/loaded.tsx'
+import { More, usePages } from '../parts/pages.tsx'
+import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, stateWord } from '../parts/text.tsx'
+import { withQuery } from '../server/call.ts'
+import { CALM_MS, useRead } from '../server/queries.ts'
+import { useCan } from '../server/session.ts'
+import { formatNumber, words } from '../words.ts'
+import { type BulkAction, BulkDialog, type Choice } from './jobs-bulk.tsx'
+
+const w = words(
+  {
+    title: 'Jobs',
+    all: 'All',
+    states: 'Filter by state',
+    queue: 'Queue',
+    kind: 'Kind',
+    user: 'User',
+    label: 'Label',
+    labelHint: 'name:value',
+    key: 'Key',
+    errorCode: 'Error code',
+    text: 'Text',
+    textHint: 'kind, label, error, payload',
+    after: 'Made after',
+    before: 'Made before',
+    waiting: 'Waiting longer than (s)',
+    more: 'More filters',
+    clear: 'Clear the filters',
+    job: 'Job',
+    state: 'State',
+    attempt: 'Attempt',
+    age: 'Age',
+    duration: 'Duration',
+    error: 'Error',
+    caption: 'Jobs, newest first',
+    none: 'No jobs yet',
+    noneHow: 'Submit one and watch it run:',
+    unmatched: 'No job matches',
+    select: (id: string) => `Select job ${id}`,
+    selectPage: 'Select the jobs that are shown',
+    selected: (count: string) => `${count} selected`,
+    matching: (count: string) => `All ${count} that match`,
+    cancel: 'Cancel',
+    retry: 'Retry',
+    badFilter: (field: string, message: string) => `The filter ${field} was refused: ${message}`,
+    removeFilter: 'Remove this filter',
+  },
+  {
+    title: 'ジョブ',
+    all: 'すべて',
+    states: '状態で絞り込む',
+    queue: 'キュー',
+    kind: '種別',
+    user: 'ユーザー',
+    label: 'ラベル',
+    labelHint: '名前:値',
+    key: 'キー',
+    errorCode: 'エラーコード',
+    text: 'テキスト',
+    textHint: '種別、ラベル、エラー、ペイロード',
+    after: '作成日時(以降)',
+    before: '作成日時(以前)',
+    waiting: '待機時間が次より長い(秒)',
+    more: '他の条件',
+    clear: '条件を消す',
+    job: 'ジョブ',
+    state: '状態',
+    attempt: '試行',
+    age: '経過',
+    duration: '所要時間',
+    error: 'エラー',
+    caption: 'ジョブ(新しい順)',
+    none: 'ジョブはまだありません',
+    noneHow: '1 件投入して動きを見てみましょう。',
+    unmatched: '条件に合うジョブはありません',
+    select: (id) => `ジョブ ${id} を選択`,
+    selectPage: '表示中のジョブを選択',
+    selected: (count) => `${count} 件選択中`,
+    matching: (count) => `条件に合う ${count} 件すべて`,
+    cancel: '取り消す',
+    retry: '再試行',
+    badFilter: (field, message) => `条件 ${field} は使えません: ${message}`,
+    removeFilter: 'この条件を外す',
+  },
+)
+
+const NAMES = [
+  'state',
+  'queue',
+  'kind',
+  'user_id',
+  'label',
+  'key',
+  'error_code',
+  'text',
+  'created_after',
+  'created_before',
+  'waiting_longer_than_seconds',
+] as const
+type Name = (typeof NAMES)[number]
+
+/** As in the command line: enough of an id to find it. */
+export const shortId = (id: string): string => id.slice(-8)
+
+export default function Jobs() {
+  const { filters, change, clear, isEmpty } = useFilters(NAMES)
+  const list = usePages<JobShape>('/v1/jobs', filters)
+  const [chosen, choose] = useState<ReadonlySet<string>>(new Set())
+  const [bulk, setBulk] = useState<BulkAction | null>(null)
+  const [all, setAll] = useState(false)
+  const mayChange = useCan('submit')
+  const rows = list.data ?? []
+  const choice: Choice = all ? { filter: filters } : { jobIds: [...chosen] }
+  const toggle = (id: string) => {
+    setAll(false)
+    choose(chosen.has(id) ? new Set([...chosen].filter((other) => other !== id)) : new Set([...chosen, id]))
+  }
+  const finished = () => {
+    setBulk(null)
+    setAll(false)
+    choose(new Set())
+  }
+  return (
+    <>
+      <div class="head">
+        <h2>{w().title}</h2>
+      </div>
+      <StateChips filters={filters} change={change} />
+      <FilterRow filters={filters} change={change} clear={clear} isEmpty={isEmpty} />
+      <RefusedFilter error={list.error} change={change} />
+      {mayChange && (chosen.size > 0 || !isEmpty) && (
+        <div class="line" role="toolbar" aria-label={w().title}>
+          <span>{all ? '' : chosen.size > 0 && w().selected(formatNumber(chosen.size))}</span>
+          {!isEmpty && (
+            <label class="line">
+              <input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} />
+              <MatchCount filters={filters} />
+            </label>
+          )}
+          <button type="button" class="danger" disabled={!all && chosen.size === 0} onClick={() => setBulk('cancel')}>
+            {w().cancel}
+          </button>
+          <button type="button" class="quiet" disabled={!all && chosen.size === 0} onClick={() => setBulk('retry')}>
+            {w().retry}
+          </button>
+        </div>
+      )}
+      {bulk !== null && <BulkDialog action={bulk} choice={choice} onDone={finished} onClose={() => setBulk(null)} />}
+      <div class="card list">
+        <Loaded
+          of={list as never}
+          empty={{
+            is: (data: JobShape[]) => data.length === 0,
+            show: isEmpty ? <FirstJob /> : <Unmatched clear={clear} />,
+          }}
+        >
+          {() => <JobTable rows={rows} chosen={mayChange ? chosen : null} toggle={toggle} choose={choose} />}
+        </Loaded>
+        <More of={list.pages} />
+      </div>
+    </>
+  )
+}
+
+function FirstJob() {
+  return (
+    <Empty title={w().none}>
+      <p>{w().noneHow}</p>
+      <Command text={commandLine('demo')} />
+    </Empty>
+  )
+}
+
+function Unmatched({ clear }: { clear(): void }) {
+  return (
+    <Empty title={w().unmatched}>
+      <button type="button" class="quiet" onClick={clear}>
+        {w().clear}
+      </button>
+    </Empty>
+  )
+}
+
+interface JobTableProps {
+  rows: readonly JobShape[]
+  /** Null: the visitor may not change jobs, so nothing can be selected. */
+  chosen: ReadonlySet<string> | null
+  toggle(id: string): void
+  choose(ids: ReadonlySet<string>): void
+}
+
+function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
+  const allShown = chosen !== null && rows.length > 0 && rows.every(({ job_id }) => chosen.has(job_id))
+  return (
+    <table>
+      <caption class="unseen">{w().caption}</caption>
+      <thead>
+        <tr>
+          {chosen !== null && (
+            <th scope="col">
+              <input
+                type="checkbox"
+                aria-label={w().selectPage}
+                checked={allShown}
+                onChange={() => choose(new Set(allShown ? [] : rows.map(({ job_id }) => job_id)))}
+              />
+            </th>
+          )}
+          <th scope="col">{w().job}</th>
+          <th scope="col">{w().state}</th>
+          <th scope="col">{w().kind}</th>
+          <th scope="col" class="wide">
+            {w().queue}
+          </th>
+          <th scope="col" class="wide">
+            {w().user}
+          </th>
+          <th scope="col" class="number wide">
+            {w().attempt}
+          </th>
+          <th scope="col" class="number">
+            {w().age}
+          </th>
+          <th scope="col" class="number medium">
+            {w().duration}
+          </th>
+          <th scope="col" class="medium">
+            {w().error}
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((job) => (
+          <tr key={job.job_id} data-id={job.job_id} aria-selected={chosen?.has(job.job_id) ?? undefined}>
+            {chosen !== null && (
+              <td>
+                <input
+                  type="checkbox"
+                  aria-label={w().select(shortId(job.job_id))}
+                  checked={chosen.has(job.job_id)}
+                  onChange={() => toggle(job.job_id)}
+                />
+              </td>
+            )}
+            <td>
+              <Link href={`/jobs/${job.job_id}`} data-row="" title={job.job_id}>
+                <code>{shortId(job.job_id)}</code>
+              </Link>
+            </td>
+            <td>
+              <Pill of={job} />
+            </td>
+            <td class="clip" title={job.kind}>
+              {job.kind}
+              <small>{job.queue}</small>
+            </td>
+            <td class="wide">{job.queue}</td>
+            <td class="wide">{job.user_id}</td>
+            <td class="number wide">{job.attempt}</td>
+            <td class="number">
+              <Age of={job.created_at} />
+            </td>
+            <td class="number medium">
+              <Span from={job.started_at} to={ACTIVE.includes(job.state) ? null : job.finished_at} />
+            </td>
+            <td class="medium clip error" title={errorText(job)}>
+              {errorText(job)}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
+/** The counts of the jobs that match a filter, by state. */
+interface Counts {
+  counts: Partial<Record<JobState, number>>
+  /** A count is not higher than the server's maximum. */
+  capped: boolean
+}
+
+function useCounts({ state: _, ...filters }: Filters<Name>) {
+  return useRead<Counts>(withQuery('/v1/jobs/counts', filters)).data
+}
+
+const shown = (count: number, capped: boolean): string => `${formatNumber(count)}${capped ? '+' : ''}`
+
+function StateChips({ filters, change }: { filters: Filters<Name>; change(changes: Filters<Name>): void }) {
+  const found = useCounts(filters)
+  const count = (state: JobState) => found?.counts[state] ?? 0
+  const total = JOB_STATES.reduce((sum, state) => sum + count(state), 0)
+  return (
+    <fieldset class="states">
+      <legend class="unseen">{w().states}</legend>
+      <Chip pressed={filters.state === undefined} onClick={() => change({ state: '' })}>
+        <b>{found === undefined ? '–' : shown(total, found.capped)}</b>
+        <span>{w().all}</span>
+      </Chip>
+      {JOB_STATES.map((state) => (
+        <Chip
+          key={state}
+          state={state}
+          pressed={filters.state === state}
+          onClick={() => change({ state: filters.state === state ? '' : state })}
+        >
+          <b>{found === undefined ? '–' : shown(count(state), found.capped && count(state) > 0)}</b>
+          <span>{stateWord(state)}</span>
+        </Chip>
+      ))}
+    </fieldset>
+  )
+}
+
+interface ChipProps {
+  state?: JobState
+  pressed: boolean
+  onClick(): void
+  children: preact.ComponentChildren
+}
+
+function Chip({ state, pressed, onClick, children }: ChipProps) {
+  return (
+    <button type="button" class="chip" data-state={state} aria-pressed={pressed} onClick={onClick}>
+      {children}
+    </button>
+  )
+}
+
+function MatchCount({ filters }: { filters: Filters<Name> }) {
+  const found = useCounts(filters)
+  const states = filters.state?.split(',') ?? JOB_STATES
+  const count = states.reduce((sum, state) => sum + (found?.counts[state as JobState] ?? 0), 0)
+  return <>{w().matching(found === undefined ? '…' : shown(count, found.capped))}</>
+}
+
+interface FilterRowProps {
+  filters: Filters<Name>
+  change(changes: Filters<Name>): void
+  clear(): void
+  isEmpty: boolean
+}
+
+function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
+  const seesQueues = useCan('readAll')
+  const queues = useRead<{ data: QueueShape[] }>('/v1/queues?limit=100', CALM_MS, seesQueues).data?.data ?? []
+  const field = (name: Name, label: string, more: object = {}) => (
+    <FilterField label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} {...more} />
+  )
+  const time = (name: 'created_after' | 'created_before', label: string) => (
+    <FilterField
+      label={label}
+      type="datetime-local"
+      value={localTime(filters[name])}
+      onChange={(value) => change({ [name]: value === '' ? '' : new Date(value).toISOString() })}
+    />
+  )
+  const rare = (
+    ['label', 'key', 'error_code', 'created_after', 'created_before', 'waiting_longer_than_seconds'] as const
+  ).some((name) => filters[name] !== undefined)
+  return (
+    <search class="filters">
+      {field('text', w().text, { search: true, placeholder: w().textHint })}
+      {field('queue', w().queue, { options: queues.map(({ name }) => name) })}
+      {field('kind', w().kind)}
+      {seesQueues && field('user_id', w().user)}
+      <details open={rare}>
+        <summary>{w().more}</summary>
+        <div class="filters">
+          {field('label', w().label, { placeholder: w().labelHint })}
+          {field('key', w().key)}
+          {field('error_code', w().errorCode)}
+          {time('created_after', w().after)}
+          {time('created_before', w().before)}
+          {field('waiting_longer_than_seconds', w().waiting, { type: 'number' })}
+        </div>
+      </details>
+      {!isEmpty && (
+        <button type="button" class="quiet" onClick={clear}>
+          {w().clear}
+        </button>
+      )}
+    </search>
+  )
+}
+
+/** The server names the filter that it refuses. The other filters stay. */
+function RefusedFilter({ error, change }: { error: Error | null; change(changes: Filters<Name>): void }) {
+  if (!(error instanceof IchidoError)) return null
+  const name = NAMES.find((known) => known === error.details?.field)
+  if (name === undefined) return null
+  return (
+    <p class="trouble" role="alert">
+      {w().badFilter(name, error.message)}
+      <button type="button" class="quiet" onClick={() => change({ [name]: '' })}>
+        {w().removeFilter}
+      </button>
+    </p>
+  )
+}
+
+/** An instant in the form that the browser's field takes: local, without a zone. */
+function localTime(iso: string | undefined): string {
+  const ms = iso === undefined ? Number.NaN : Date.parse(iso)
+  if (Number.isNaN(ms)) return ''
+  const offsetMs = new Date(ms).getTimezoneOffset() * 60_000
+  return new Date(ms - offsetMs).toISOString().slice(0, 16)
+}

@@ -1,0 +1,79 @@
+import { useEffect, useState } from 'preact/hooks'
+import { useLocation, useSearch } from 'wouter-preact'
+import { withQuery } from '../server/call.ts'
+
+/** Typing pauses this long before the list is read again. */
+const SETTLED_MS = 250
+
+export type Filters<Name extends string> = Partial<Record<Name, string>>
+
+/** The filters of a list, which are in the URL: a link or a reload shows the same list. */
+export function useFilters<Name extends string>(names: readonly Name[]) {
+  const search = useSearch()
+  const [location, navigate] = useLocation()
+  const parameters = new URLSearchParams(search)
+  const given = names.flatMap((name) => {
+    const value = parameters.get(name)
+    return value === null || value === '' ? [] : [[name, value] as const]
+  })
+  const filters = Object.fromEntries(given) as Filters<Name>
+  /** An empty value removes the filter. */
+  const change = (changes: Filters<Name>) =>
+    navigate(withQuery(location, { ...filters, ...changes }), { replace: true })
+  const clear = () => navigate(location, { replace: true })
+  return { filters, change, clear, isEmpty: given.length === 0 }
+}
+
+interface FilterFieldProps {
+  label: string
+  value: string | undefined
+  onChange(value: string): void
+  type?: 'search' | 'number' | 'datetime-local'
+  placeholder?: string
+  /** The values to choose from. */
+  options?: readonly string[]
+  search?: boolean
+}
+
+/** A text filter that applies as one types. */
+export function FilterField({
+  label,
+  value = '',
+  onChange,
+  type = 'search',
+  placeholder,
+  options,
+  search,
+}: FilterFieldProps) {
+  const [typed, setTyped] = useState(value)
+  useEffect(() => setTyped(value), [value])
+  useEffect(() => {
+    if (typed === value) return
+    const timer = setTimeout(() => onChange(typed.trim()), SETTLED_MS)
+    return () => clearTimeout(timer)
+  }, [typed])
+  const list = options === undefined ? undefined : `options-${label.replace(/\W+/g, '-')}`
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <input
+        type={type}
+        value={typed}
+        placeholder={placeholder}
+        list={list}
+        min={type === 'number' ? 0 : undefined}
+        autocomplete="off"
+        spellcheck={false}
+        data-search={search ? '' : undefined}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+      />
+      {options !== undefined && (
+        <datalist id={list}>
+          {options.map((option) => (
+            <option key={option} value={option} />
+          ))}
+        </datalist>
+      )}
+    </label>
+  )
+}
