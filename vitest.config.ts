@@ -10,7 +10,9 @@ export default defineConfig({
   resolve: { conditions },
   ssr: { resolve: { conditions, externalConditions: ['ichido-source', 'node'] } },
   test: {
-    include: ['dashboard', 'sdk', 'server', 'scripts', 'bench', 'examples', 'clients'].map((folder) => `${folder}/**/*.test.ts`),
+    include: ['dashboard', 'sdk', 'server', 'scripts', 'bench', 'examples', 'clients'].map(
+      (folder) => `${folder}/**/*.test.ts`,
+    ),
     exclude: ['**/node_modules/**', '**/dist/**'],
     globalSetup: './scripts/vitest-global-setup.ts',
     pool: 'forks',

@@ -33,6 +33,8 @@ export const queryClient: QueryClient = new QueryClient({
       // The page shows old data and the trouble at once, and tries again with the next interval.
       retry: (failures, error) => !isRefusal(error) && failures < 1,
       refetchOnWindowFocus: true,
+      // The browser's own guess about the network says nothing about this server.
+      networkMode: 'always',
       placeholderData: (before: unknown) => before,
     },
   },

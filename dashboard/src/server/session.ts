@@ -16,7 +16,14 @@ export interface Session {
 
 export type Ability = 'readAll' | 'readOwn' | 'submit' | 'operate' | 'administer'
 
-const STUB: Session = { user_id: 'local', role: 'admin', abilities: ['readAll', 'readOwn', 'submit', 'operate', 'administer'], expires_at: null, csrf_token: null, open: true } // REMOVE
+const STUB: Session = {
+  user_id: 'local',
+  role: 'admin',
+  abilities: ['readAll', 'readOwn', 'submit', 'operate', 'administer'],
+  expires_at: null,
+  csrf_token: null,
+  open: true,
+} // REMOVE
 const KEY = ['session']
 
 async function readSession(): Promise<Session | null> {

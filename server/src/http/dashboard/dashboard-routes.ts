@@ -24,7 +24,9 @@ const PAGES = [
 /** No inline code and nothing from other sites, so that a script in a job's payload can never run. */
 const POLICY = [
   "default-src 'none'",
-  ...['script-src', 'style-src', 'img-src', 'connect-src'].map((what) => `${what} 'self'`),
+  ...['script-src', 'style-src', 'connect-src'].map((what) => `${what} 'self'`),
+  // Images of jobs are shown from the memory of the page.
+  "img-src 'self' blob:",
   // The server writes the base of the links into the page.
   "base-uri 'self'",
   ...['form-action', 'frame-ancestors'].map((what) => `${what} 'none'`),

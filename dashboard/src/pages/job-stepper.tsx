@@ -1,0 +1,106 @@
+import { type EventShape, type JobDetail, type JobStateShape, PROGRESS_STAGE } from '@ichido/sdk/protocol'
+import { ACTIVE, Age } from '../parts/text.tsx'
+import { LIVE_MS, useRead } from '../server/queries.ts'
+import { formatNumber, words } from '../words.ts'
+
+const w = words(
+  {
+    title: 'Progress',
+    submitted: 'Submitted',
+    leased: 'Leased',
+    running: 'Running',
+    ended: 'Ended',
+    percent: (n: string) => `${n} %`,
+    ago: 'ago',
+    done: 'done',
+    current: 'now',
+    ahead: 'to come',
+  },
+  {
+    title: '進行状況',
+    submitted: '投入',
+    leased: '割当',
+    running: '実行',
+    ended: '終了',
+    percent: (n) => `${n} %`,
+    ago: '前',
+    done: '完了',
+    current: '現在',
+    ahead: 'これから',
+  },
+)
+
+interface Step {
+  name: string
+  place: 'done' | 'current' | 'ahead'
+  event: EventShape | undefined
+}
+
+/** The stages of a job with its latest events. A job without declared stages shows its own moves. */
+export function Stepper({ job }: { job: JobDetail }) {
+  const active = ACTIVE.includes(job.state)
+  const { data } = useRead<JobStateShape>(`/v1/jobs/${job.job_id}/state`, active ? LIVE_MS : false)
+  const steps = stepsOf(job, data)
+  const progress = data?.stages[PROGRESS_STAGE]
+  return (
+    <section class="card pad" aria-label={w().title}>
+      <ol class="steps">
+        {steps.map(({ name, place, event }) => (
+          <li key={name} data-place={place} aria-current={place === 'current' ? 'step' : undefined}>
+            <b>{name}</b>
+            <span class="unseen">{w()[place]}</span>
+            {event !== undefined && <EventNote event={event} />}
+          </li>
+        ))}
+      </ol>
+      {progress !== undefined && <Percent data={progress.data} />}
+    </section>
+  )
+}
+
+function stepsOf(job: JobDetail, state: JobStateShape | undefined): Step[] {
+  const declared = stageNames(job.policy.stages)
+  if (declared.length > 0) {
+    const reached = declared.findLastIndex((name) => state?.stages[name] !== undefined)
+    return declared.map((name, i) => ({
+      name,
+      event: state?.stages[name],
+      place: placeOf(i, reached, job.state === 'SUCCEEDED'),
+    }))
+  }
+  const names = [w().submitted, w().leased, w().running, w().ended]
+  const at = { PENDING: 0, ORPHANED: 0, ASSIGNED: 1, RUNNING: 2 }[job.state as string] ?? 3
+  return names.map((name, i) => ({ name, place: placeOf(i, at, at === 3), event: undefined }))
+}
+
+const placeOf = (i: number, at: number, over: boolean): Step['place'] =>
+  i < at || (i === at && over) ? 'done' : i === at ? 'current' : 'ahead'
+
+function stageNames(stages: unknown): string[] {
+  if (Array.isArray(stages))
+    return stages.flatMap(({ name }: { name?: unknown }) => (typeof name === 'string' ? name : []))
+  if (typeof stages !== 'object' || stages === null) return []
+  const ranges = Object.entries(stages as Record<string, { from?: number }>)
+  return ranges.sort(([, a], [, b]) => (a.from ?? 0) - (b.from ?? 0)).map(([name]) => name)
+}
+
+function EventNote({ event: { data, timestamp } }: { event: EventShape }) {
+  const text = typeof data === 'string' ? data : data === null ? '' : JSON.stringify(data)
+  return (
+    <small title={text}>
+      <span class="clip">{text}</span> <Age of={timestamp} /> {w().ago}
+    </small>
+  )
+}
+
+/** A worker that reports `percent` gets a bar. */
+function Percent({ data }: { data: unknown }) {
+  const percent = typeof data === 'object' && data !== null && 'percent' in data ? Number(data.percent) : Number.NaN
+  if (!(percent >= 0 && percent <= 100)) return null
+  return (
+    <label class="line">
+      <progress class="bar" max="100" value={percent} aria-label={w().title} />
+      {w().percent(formatNumber(Math.round(percent)))}
+    </label>
+  )
+}
