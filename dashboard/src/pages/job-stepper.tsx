@@ -1,5 +1,5 @@
 import { type EventShape, type JobDetail, type JobStateShape, PROGRESS_STAGE } from '@ichido/sdk/protocol'
-import { ACTIVE, Age } from '../parts/text.tsx'
+import { ACTIVE, Age, stateWord } from '../parts/text.tsx'
 import { LIVE_MS, useRead } from '../server/queries.ts'
 import { formatNumber, words } from '../words.ts'
 
@@ -32,6 +32,8 @@ const w = words(
 
 interface Step {
   name: string
+  /** The colour of the step, if the job ended there. */
+  state?: JobDetail['state']
   place: 'done' | 'current' | 'ahead'
   event: EventShape | undefined
 }
@@ -45,8 +47,8 @@ export function Stepper({ job }: { job: JobDetail }) {
   return (
     <section class="card pad" aria-label={w().title}>
       <ol class="steps">
-        {steps.map(({ name, place, event }) => (
-          <li key={name} data-place={place} aria-current={place === 'current' ? 'step' : undefined}>
+        {steps.map(({ name, place, event, state }) => (
+          <li key={name} data-place={place} data-state={state} aria-current={place === 'current' ? 'step' : undefined}>
             <b>{name}</b>
             <span class="unseen">{w()[place]}</span>
             {event !== undefined && <EventNote event={event} />}
@@ -68,9 +70,21 @@ function stepsOf(job: JobDetail, state: JobStateShape | undefined): Step[] {
       place: placeOf(i, reached, job.state === 'SUCCEEDED'),
     }))
   }
-  const names = [w().submitted, w().leased, w().running, w().ended]
+  const ended = !ACTIVE.includes(job.state)
+  // A job that was canceled while it waited never began the steps in between.
+  const began = { leased: job.attempt > 0, running: job.started_at !== null }
   const at = { PENDING: 0, ORPHANED: 0, ASSIGNED: 1, RUNNING: 2 }[job.state as string] ?? 3
-  return names.map((name, i) => ({ name, place: placeOf(i, at, at === 3), event: undefined }))
+  const step = (name: string, i: number, reached = true): Step => ({
+    name,
+    place: ended && !reached ? 'ahead' : placeOf(i, at, ended),
+    event: undefined,
+  })
+  return [
+    step(w().submitted, 0),
+    step(w().leased, 1, began.leased),
+    step(w().running, 2, began.running),
+    ended ? { ...step(stateWord(job.state), 3), state: job.state } : step(w().ended, 3),
+  ]
 }
 
 const placeOf = (i: number, at: number, over: boolean): Step['place'] =>
