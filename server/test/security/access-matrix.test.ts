@@ -1,4 +1,7 @@
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { builtDashboard } from '../../../scripts/dashboard.mjs'
 import { full } from '../../../scripts/testing/size.ts'
 import {
   AccessClock,
@@ -175,11 +178,20 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'POST /calc/zpe/compute/jobs/{job_id}/failed': ['holder', json(FAILURE)],
   // These pages and files are not in OpenAPI. They show no data by themselves.
   'GET /': 'everybody',
-  'GET /page.css': 'everybody',
-  'GET /page.js': 'everybody',
-  'GET /page-dom.js': 'everybody',
-  'GET /page-detail.js': 'everybody',
-  'GET /page-icon.svg': 'everybody',
+  'GET /jobs': 'everybody',
+  'GET /jobs/{id}': 'everybody',
+  'GET /queues': 'everybody',
+  'GET /workers': 'everybody',
+  'GET /schedules': 'everybody',
+  'GET /schedules/{name}': 'everybody',
+  'GET /dead-letters': 'everybody',
+  'GET /users': 'everybody',
+  'GET /keys': 'everybody',
+  'GET /tokens': 'everybody',
+  'GET /audit': 'everybody',
+  'GET /alerts': 'everybody',
+  'GET /settings': 'everybody',
+  'GET /assets/{file}': 'everybody',
   'GET /agent.mjs': 'everybody',
   'GET /openapi.json': 'everybody',
   'GET /docs': 'everybody',
@@ -219,11 +231,15 @@ const ORDER = ['GET', 'HEAD', 'PATCH', 'PUT', 'POST', 'DELETE']
 const placeOf = ({ row, method }: Route) => (row === 'POST /v1/tokens' ? ORDER.length : ORDER.indexOf(method))
 const inOrder = (a: Route, b: Route) => placeOf(a) - placeOf(b)
 
+/** The name of a file contains the hash of its content. */
+const [ASSET = ''] = readdirSync(join(await builtDashboard(), 'assets'))
+
 function fill(path: string, params: AccessScene['params']): string {
   const [, first, second] = path.split('/')
   const section = first === 'v1' || first === 'api' ? second : 'zpe'
   return path
     .replace('*', 'swagger-ui.css')
+    .replace('{file}', ASSET)
     .replace(/\{(\w+)\}/g, (_, name: string) => params[`${section}:${name}`] ?? params[name] ?? `no ${name}`)
 }
 
