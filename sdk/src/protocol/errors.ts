@@ -28,6 +28,11 @@ export const ERRORS = {
     sentence:
       'Without tokens, the server only accepts direct calls from its own machine, not proxied or cross-site calls.',
   },
+  CSRF_REFUSED: {
+    status: 403,
+    retryable: false,
+    sentence: 'A request with a session cookie comes from another site, or lacks the header ichido-csrf.',
+  },
   NOT_FOUND: { status: 404, retryable: false, sentence: 'It does not exist, or the caller may not see it.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
   REQUEST_TIMEOUT: {

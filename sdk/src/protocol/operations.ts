@@ -182,3 +182,16 @@ export interface TokenShape {
   expires_at: string | null
   revoked_at: string | null
 }
+
+/** The caller of a request, for a page that shows only what the caller may do. */
+export interface SessionShape {
+  user_id: string
+  role: Role
+  abilities: ('readAll' | 'readOwn' | 'submit' | 'operate' | 'administer')[]
+  /** When the session ends. Null: the caller has no session, but a token or open mode. */
+  expires_at: string | null
+  /** The value of the header `ichido-csrf`. Null: the caller has no session, and needs no such header. */
+  csrf_token: string | null
+  /** True in open mode: there is nothing to sign in to. */
+  open: boolean
+}

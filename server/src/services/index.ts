@@ -1,5 +1,6 @@
 import type { FixedSettings } from '../core/limits/settings.ts'
 import { type AccessService, type AuditService, createAccessService, createAuditService } from './access/access.ts'
+import { createSessionService, type SessionService } from './access/sessions.ts'
 import { createStreamTokenService, type StreamTokenService } from './access/stream-tokens.ts'
 import { type ArtifactService, createArtifactService } from './artifacts/artifacts.ts'
 import {
@@ -52,6 +53,7 @@ export interface Services {
   reservations: ReservationService
   quotas: QuotaService
   access: AccessService
+  sessions: SessionService
   streamTokens: StreamTokenService
   definitions: DefinitionService
   occurrences: OccurrenceService
@@ -97,7 +99,8 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   })
   const recentPolls = new RecentPolls(deps.world)
   const jobs = createJobService(deps, recentPolls)
-  const access = createAccessService(deps)
+  const sessions = createSessionService(deps)
+  const access = createAccessService(deps, sessions)
   return {
     deps,
     submission,
@@ -106,6 +109,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     reservations: createReservationService(deps),
     quotas: createQuotaService(deps),
     access,
+    sessions,
     streamTokens: createStreamTokenService(deps, jobs, access),
     definitions: createDefinitionService(deps, names),
     occurrences: createOccurrenceService(deps, submission),

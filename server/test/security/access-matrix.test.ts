@@ -35,6 +35,8 @@ const GROUPS = {
   'user itself': ['owner', 'open mode'],
   operators: ['operator', 'admin', 'open mode'],
   admins: ['admin', 'open mode'],
+  /** The API token in the body is the credential. Open mode has none. */
+  'everybody with a token': IDENTITIES.filter((identity) => !identity.startsWith('open mode')),
   /** Open mode has no tokens: the first token ends it. */
   'admins with tokens': ['admin'],
   workers: ['worker', 'other worker'],
@@ -89,6 +91,9 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'POST /v1/tokens': ['admins', json({ user_id: 'somebody', role: 'viewer' })],
   'GET /v1/tokens': 'admins',
   'DELETE /v1/tokens/{token_id}': 'admins with tokens',
+  'POST /v1/session': ['everybody with a token', ({ ownerToken }) => ({ body: { token: ownerToken } })],
+  'GET /v1/session': 'users',
+  'DELETE /v1/session': 'everybody',
   'POST /v1/workers/enroll-tokens': ['operators', json({})],
   'POST /v1/workers/register': ['everybody', ({ enrollTokens }) => ({ body: { enroll_token: enrollTokens[1] } })],
   'POST /v1/workers/renew': 'workers',

@@ -82,6 +82,8 @@ export interface AccessScene {
   /** For `{job_id}`, or for `{cloud:job_id}` in paths of /api/cloud. */
   params: Readonly<Record<string, string>>
   waitingJob: string
+  /** `none` in open mode. */
+  ownerToken: string
   enrollTokens: string[]
   delivery(id: string): Call
 }
@@ -140,6 +142,7 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
   return {
     queue,
     waitingJob: waiting,
+    ownerToken: owner ?? 'none',
     enrollTokens,
     params: {
       job_id: held,
