@@ -1,4 +1,5 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
+import { escaped, forEngines } from '../jobs/job-filter.sql.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import {
   exactlyOne,
@@ -172,13 +173,9 @@ export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
   return where
 }
 
-/** Runs SQL with the conditions of a filter. SQLite's LIKE ignores the case, as PostgreSQL's ILIKE does. */
+/** Runs SQL with the conditions of a filter. */
 export function ask<R extends Columns>(row: R, sql: string, params: readonly SqlValue[]): Work<Values<R>[]> {
-  return select(row, { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') }, params)
+  return select(row, forEngines(sql), params)
 }
 
 type Columns = Readonly<Record<string, SqlType>>
-
-function escaped(text: string): string {
-  return text.replace(/[!%_]/g, '!$&')
-}
