@@ -2,12 +2,7 @@ import type { FixedSettings } from '../core/limits/settings.ts'
 import { type AccessService, type AuditService, createAccessService, createAuditService } from './access/access.ts'
 import { createStreamTokenService, type StreamTokenService } from './access/stream-tokens.ts'
 import { type ArtifactService, createArtifactService } from './artifacts/artifacts.ts'
-import {
-  createDeadLetterService,
-  createRedriveService,
-  type DeadLetterService,
-  type RedriveService,
-} from './dead-letters/dead-letters.ts'
+import { createDeadLetterService, type DeadLetterService } from './dead-letters/dead-letters.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, createForeignEvents, type EventService, type ForeignEvents } from './events/events.ts'
 import { createJobService, type JobService } from './jobs/jobs.ts'
@@ -18,6 +13,12 @@ import { RecentPolls } from './leasing/recent-polls.ts'
 import { UserNames } from './limits/maximum.ts'
 import { createQuotaService, type QuotaService } from './limits/quotas.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
+import {
+  createOperationService,
+  createRedriveService,
+  type OperationService,
+  type RedriveService,
+} from './operations/operations.ts'
 import { createRunService, noting, type RunService } from './runs/runs.ts'
 import { createDefinitionService, type DefinitionService } from './schedules/definitions.ts'
 import {
@@ -66,6 +67,7 @@ export interface Services {
   foreignEvents: ForeignEvents
   artifacts: ArtifactService
   deadLetters: DeadLetterService
+  operations: OperationService
   redrives: RedriveService
   workers: WorkerService
   settings: SettingsService
@@ -120,6 +122,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     foreignEvents: createForeignEvents(deps),
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
+    operations: createOperationService(deps),
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps, recentPolls),
     settings,

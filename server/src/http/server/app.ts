@@ -30,6 +30,7 @@ import { leaseRoutes } from '../routes/leases.ts'
 import { quotaRoutes, reservationRoutes } from '../routes/limits.ts'
 import { logRoutes } from '../routes/logs.ts'
 import { occurrenceRoutes } from '../routes/occurrences.ts'
+import { operationRoutes } from '../routes/operations.ts'
 import { queueRoutes } from '../routes/queues.ts'
 import { keyRoutes, submitRoutes } from '../routes/submit.ts'
 import { alertRoutes, backupRoutes, settingRoutes } from '../routes/system.ts'
@@ -227,6 +228,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   queueRoutes(api, context)
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
+  operationRoutes(api, context)
   definitionRoutes(api, context)
   triggerRoutes(api, context)
   hookRoutes(api, context)

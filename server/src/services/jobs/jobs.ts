@@ -38,7 +38,7 @@ import { waitFor } from '../wait.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 
 export type { DeleteRefusal } from '../../store/jobs/cancel-or-delete.ts'
-export { EVERY_JOB, type JobFilter } from '../../store/jobs/list-jobs.ts'
+export { EVERY_JOB, type JobFilter, statesOf } from '../../store/jobs/list-jobs.ts'
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>

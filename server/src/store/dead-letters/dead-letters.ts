@@ -1,5 +1,6 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
 import { escaped, forEngines } from '../jobs/job-filter.sql.ts'
+import { countRunning, type DeadFilter } from '../operations/operations.sql.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import {
   exactlyOne,
@@ -13,7 +14,6 @@ import {
   type Values,
   type Work,
 } from '../statement.ts'
-import { countRunning, type DeadFilter } from './redrive.sql.ts'
 
 const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'
 
@@ -64,7 +64,7 @@ const countDead = statement('count_dead', {
     FROM q WHERE q.queue IS NOT NULL LIMIT $queues_max`,
 })
 
-export type { DeadFilter } from './redrive.sql.ts'
+export type { DeadFilter } from '../operations/operations.sql.ts'
 
 export type DeadLetter = Values<typeof DEAD_LETTER_ROW>
 
@@ -145,13 +145,13 @@ export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Dea
 
 interface DeadLetterRows {
   queues: RowOf<typeof countDead>[]
-  redrivesRunning: number
+  operationsRunning: number
 }
 
 export function countDeadLetters(queuesMax: number, eachMax: number): Command<DeadLetterRows> {
   return command('count_dead_letters', function* work(): Work<DeadLetterRows> {
     const queues = yield* query(countDead, { queues_max: queuesMax, each_max: eachMax })
-    return { queues, redrivesRunning: (yield* exactlyOne(countRunning, {})).count }
+    return { queues, operationsRunning: (yield* exactlyOne(countRunning, {})).count }
   })
 }
 

@@ -1,4 +1,4 @@
-import { JOB_STATES } from '@ichido/sdk/protocol'
+import { JOB_STATES, type JobFilterShape } from '@ichido/sdk/protocol'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { JOB_IN_ROOMS } from '../runs/rooms.sql.ts'
 import { now, select, type Work } from '../statement.ts'
@@ -14,7 +14,7 @@ import {
 } from './job-filter.sql.ts'
 import { LISTED_COLUMNS, LISTED_ROW, type ListedJob } from './read-jobs.ts'
 
-export { EVERY_JOB, type JobFilter } from './job-filter.sql.ts'
+export { EVERY_JOB, type JobFilter, statesOf } from './job-filter.sql.ts'
 
 /** The jobs that one call looks at, if no index serves the filter. */
 const SCAN_MAX = 2_000
@@ -96,4 +96,24 @@ export function* statesCounted(given: JobFilter, max: number): Work<StateCount[]
   if (counts === null) return []
   const rows = yield* select({ state: 'text', count: 'integer' }, forEngines(counts.sql), counts.params)
   return rows.map(({ state, count }) => ({ state, count, capped: until.has(state) }))
+}
+
+/** The filter as callers write it, for answers and the audit. */
+export function renderJobFilter(filter: JobFilter): JobFilterShape {
+  const { states, label, userId, queue, kind, key, errorCode, text, waitingLongerThanMs, createdFromMs, createdToMs } =
+    filter
+  const instant = (ms: number) => new Date(ms).toISOString()
+  return {
+    ...(states.length === 0 ? {} : { state: states.join() as NonNullable<JobFilterShape['state']> }),
+    ...(queue === null ? {} : { queue }),
+    ...(kind === null ? {} : { kind }),
+    ...(userId === null ? {} : { user_id: userId }),
+    ...(label === null ? {} : { label: `${label.name}:${label.value}` }),
+    ...(key === null ? {} : { key }),
+    ...(errorCode === null ? {} : { error_code: errorCode }),
+    ...(text === null ? {} : { text }),
+    ...(waitingLongerThanMs === null ? {} : { waiting_longer_than_seconds: waitingLongerThanMs / 1000 }),
+    ...(createdFromMs === null ? {} : { created_after: instant(createdFromMs) }),
+    ...(createdToMs === null ? {} : { created_before: instant(createdToMs) }),
+  }
 }
