@@ -64,6 +64,7 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /v1/events': 'operators',
   'POST /v1/jobs': ['submitters', json({ kind: 'work', queue: 'more' })],
   'GET /v1/jobs': 'users',
+  'GET /v1/jobs/counts': 'users',
   'POST /v1/jobs/batch': ['submitters', json({ jobs: [{ kind: 'work', queue: 'more' }] })],
   'GET /v1/jobs/{job_id}': 'watchers',
   'POST /v1/jobs/{job_id}/cancel': 'keepers',
