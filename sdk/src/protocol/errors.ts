@@ -42,7 +42,7 @@ export const ERRORS = {
   IDEMPOTENCY_KEY_REUSED: {
     status: 409,
     retryable: false,
-    sentence: 'The key was used with a different request; use a new key, or send the first request again.',
+    sentence: 'The key was used with a different request; use a new key, or repeat the first request.',
   },
   IDEMPOTENCY_IN_PROGRESS: {
     status: 409,
@@ -57,7 +57,7 @@ export const ERRORS = {
   COST_LIMIT_EXCEEDED: {
     status: 409,
     retryable: false,
-    sentence: 'The estimated cost would exceed the cost limit of the day or month.',
+    sentence: 'The estimated cost would exceed the limit of the day or month.',
   },
   MAXIMUM_REACHED: { status: 409, retryable: false, sentence: 'A maximum is reached; the message names it.' },
   RESERVATION_NOT_ACTIVE: {
@@ -108,7 +108,7 @@ export const ERRORS = {
   LEASE_LOST: {
     status: 409,
     retryable: false,
-    sentence: 'The caller does not hold this lease; it must stop working on the run.',
+    sentence: 'The caller does not hold this lease, and must stop the run.',
   },
   NOT_ASSIGNED: {
     status: 409,
@@ -169,7 +169,7 @@ export const ERRORS = {
   ARTIFACTS_OFF: {
     status: 503,
     retryable: true,
-    sentence: 'This node stores no artifacts: ARTIFACTS_DIR is not set, or the log says why.',
+    sentence: 'This node stores no artifacts: set ARTIFACTS_DIR, or see the log.',
   },
   LOG_UNAVAILABLE: {
     status: 503,
