@@ -25,13 +25,12 @@ export const ERRORS = {
   OPEN_MODE_REFUSED: {
     status: 403,
     retryable: false,
-    sentence:
-      'Without tokens, the server only accepts direct calls from its own machine, not proxied or cross-site calls.',
+    sentence: 'Without tokens, the server only accepts direct calls from its own machine and pages.',
   },
   CSRF_REFUSED: {
     status: 403,
     retryable: false,
-    sentence: 'A request with a session cookie comes from another site, or lacks the header ichido-csrf.',
+    sentence: 'With a session, the server only accepts calls from its own pages.',
   },
   NOT_FOUND: { status: 404, retryable: false, sentence: 'It does not exist, or the caller may not see it.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
@@ -175,7 +174,7 @@ export const ERRORS = {
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The file of the archived log is missing, damaged or cannot be read; the message names it.',
+    sentence: 'The file of the archived log is missing or unreadable; the message names it.',
   },
   STORE_FULL: {
     status: 503,
