@@ -25,12 +25,12 @@ export const ERRORS = {
   OPEN_MODE_REFUSED: {
     status: 403,
     retryable: false,
-    sentence: 'Without tokens, the server accepts only direct calls from its own machine.',
+    sentence: 'Without tokens, the server only accepts direct calls from its own machine and pages.',
   },
   CSRF_REFUSED: {
     status: 403,
     retryable: false,
-    sentence: 'A request of a session lacks ichido-csrf, or comes from another site.',
+    sentence: 'With a session, the server only accepts calls from its own pages.',
   },
   NOT_FOUND: { status: 404, retryable: false, sentence: 'It does not exist, or the caller may not see it.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
@@ -174,7 +174,7 @@ export const ERRORS = {
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The archived log is missing, damaged or unreadable; the message names its file.',
+    sentence: 'The file of the archived log is missing or unreadable; the message names it.',
   },
   STORE_FULL: {
     status: 503,

@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyRequest } from 'fastify'
-import { sameHash } from '../../services/access/access.ts'
+import { hashToken, sameHash } from '../../services/access/access.ts'
 import { csrfTokenOf } from '../../services/access/sessions.ts'
 
-/** Browsers send it with every request of a page. Scripts cannot set it. */
+/** Browsers send this header with every request of a page. Scripts cannot set it. */
 const FETCH_SITE = 'sec-fetch-site'
 const CSRF_HEADER = 'ichido-csrf'
 /** These methods change nothing. */
@@ -58,10 +58,15 @@ export function createOwnPages(publicUrl: string | null): OwnPages {
       if (SAFE_METHODS.includes(request.method)) return
       const given = request.headers[CSRF_HEADER]
       const problem =
-        given === undefined ? 'is missing' : sameHash(String(given), csrfTokenOf(secret)) ? null : 'is wrong'
+        given === undefined ? 'is missing' : isSame(String(given), csrfTokenOf(secret)) ? null : 'is wrong'
       if (problem === null) return
       const message = `The header ${CSRF_HEADER} ${problem}; send the csrf_token of GET /v1/session with each request that is not a GET`
       throw new IchidoError('CSRF_REFUSED', message)
     },
   }
+}
+
+/** Hashes have one length, in characters and in bytes. A header may have any. */
+function isSame(given: string, expected: string): boolean {
+  return sameHash(hashToken(given), hashToken(expected))
 }

@@ -179,6 +179,8 @@ describe.each(ENGINES)('a session on %s', (engine) => {
       [cookie, 'ichido-csrf is missing'],
       [{ ...cookie, 'ichido-csrf': '' }, 'ichido-csrf is wrong'],
       [{ ...cookie, 'ichido-csrf': 'x'.repeat(43) }, 'ichido-csrf is wrong'],
+      // As many characters, but more bytes.
+      [{ ...cookie, 'ichido-csrf': 'é'.repeat(43) }, 'ichido-csrf is wrong'],
       [{ ...cookie, 'ichido-csrf': second.page['ichido-csrf'] }, 'ichido-csrf is wrong'],
       [{ ...cookie, 'ichido-csrf': `${page['ichido-csrf']}x` }, 'ichido-csrf is wrong'],
     ] as const
