@@ -31,6 +31,7 @@ export interface Plot {
 
 const HEIGHT_PX = 170
 const AXIS_PX = 58
+const TIME_AXIS_PX = 30
 const DASHES = [[], [6, 3], [2, 3]]
 
 export function openPlot(options: PlotOptions): Plot {
@@ -47,7 +48,7 @@ export function openPlot(options: PlotOptions): Plot {
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_, __, top) => [0, max ?? Math.max(top ?? 0, 1) * 1.1] } },
       axes: [
-        { ...axis, values: (_, splits) => splits.map(formatTime) },
+        { ...axis, size: TIME_AXIS_PX, values: (_, splits) => splits.map(formatTime) },
         { ...axis, size: AXIS_PX, values: (_, splits) => splits.map(formatValue) },
       ],
       series: [

@@ -6,7 +6,7 @@ import { formatDuration } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
 import { SERIES_RANGES, type SeriesPoint, type SeriesShape, useSeries } from '../server/series.ts'
-import { formatCompact, formatNumber, words } from '../words.ts'
+import { formatCompact, formatNumber, language, words } from '../words.ts'
 import { Chart, type ChartProps, type Line } from './overview-chart.tsx'
 
 const w = words(
@@ -198,7 +198,12 @@ function completion({ succeeded, failed, timed_out, canceled }: SeriesPoint): nu
   return ended === 0 ? null : (succeeded * 100) / ended
 }
 
-const duration = (ms: number) => formatDuration(ms, 1)
+/** A short span with its tenths, because neighbours on an axis must differ. */
+function duration(ms: number): string {
+  if (ms < 1_000 || ms >= 60_000) return formatDuration(ms)
+  const unit = { style: 'unit', unit: 'second', unitDisplay: 'narrow', maximumFractionDigits: 1 } as const
+  return new Intl.NumberFormat(language.value, unit).format(ms / 1_000)
+}
 
 function Charts({ series }: { series: SeriesShape }) {
   const charts: Omit<ChartProps, 'series'>[] = [
