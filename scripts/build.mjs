@@ -5,6 +5,7 @@ import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, rmSync, write
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { bundleAgent, bundleLibrary } from './bundle.mjs'
+import { bundleDashboard } from './dashboard.mjs'
 
 const ASSETS = /\.(html|sql|lua|css|js|svg)$/
 const SHEBANG = '#!/usr/bin/env node\n'
@@ -38,6 +39,7 @@ function buildSdk() {
 async function buildServer() {
   const { bin } = compileAll('server')
   for (const file of Object.values(bin)) makeProgram(join(root, 'server', file))
+  await bundleDashboard(join(root, 'server', 'dist', 'dashboard'))
   // The server serves this file at /agent.mjs.
   writeFileSync(join(root, 'server', 'dist', 'agent.mjs'), await bundleAgent())
 }

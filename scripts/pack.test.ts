@@ -273,7 +273,10 @@ test('the program serves the API and the page', async () => {
     const [line] = await once(createInterface(server.stdout), 'line')
     const { url } = JSON.parse(line)
     expect((await fetch(`${url}/readyz`)).status).toBe(200)
-    expect(await (await fetch(url)).text()).toContain('<title>')
+    const page = await (await fetch(url)).text()
+    expect(page).toContain('<title>')
+    const [, script = ''] = /src="\.\/(assets\/[^"]+\.js)"/.exec(page) ?? []
+    expect((await fetch(`${url}/${script}`)).headers.get('content-type')).toBe('text/javascript; charset=utf-8')
     expect(await (await fetch(`${url}/agent.mjs`)).text()).toContain('from "node:worker_threads"')
     server.kill('SIGTERM')
     expect((await once(server, 'exit'))[0]).toBe(0)

@@ -164,6 +164,7 @@ _BY_CODE = {
     'UNAUTHENTICATED': Unauthenticated,
     'FORBIDDEN': Forbidden,
     'OPEN_MODE_REFUSED': Forbidden,
+    'CSRF_REFUSED': Forbidden,
     'NOT_FOUND': NotFound,
     'IDEMPOTENCY_KEY_REUSED': KeyReused,
     'QUOTA_EXCEEDED': QuotaExceeded,

@@ -20,13 +20,17 @@ export const ERRORS = {
   FORBIDDEN: {
     status: 403,
     retryable: false,
-    sentence: 'The role of the caller does not allow this, or the worker was revoked or not enrolled for the queue.',
+    sentence: 'The role does not allow this, or the worker was revoked or not enrolled for the queue.',
   },
   OPEN_MODE_REFUSED: {
     status: 403,
     retryable: false,
-    sentence:
-      'Without tokens, the server only accepts direct calls from its own machine, not proxied or cross-site calls.',
+    sentence: 'Without tokens, the server accepts only direct calls from its own machine.',
+  },
+  CSRF_REFUSED: {
+    status: 403,
+    retryable: false,
+    sentence: 'A request of a session lacks ichido-csrf, or comes from another site.',
   },
   NOT_FOUND: { status: 404, retryable: false, sentence: 'It does not exist, or the caller may not see it.' },
   METHOD_NOT_ALLOWED: { status: 405, retryable: false, sentence: 'This path does not take this method.' },
@@ -43,7 +47,7 @@ export const ERRORS = {
   IDEMPOTENCY_IN_PROGRESS: {
     status: 409,
     retryable: true,
-    sentence: 'The first request with this key has not been answered yet; try again later.',
+    sentence: 'The first request with this key has no answer yet; try again later.',
   },
   QUOTA_EXCEEDED: {
     status: 409,
@@ -79,7 +83,7 @@ export const ERRORS = {
   KEY_TAKEN: {
     status: 409,
     retryable: false,
-    sentence: 'The key of this job names another job now; a retry would make two jobs for one key.',
+    sentence: 'The key of this job names another job now; one key makes one job.',
   },
   SETTING_FIXED: {
     status: 409,
@@ -133,7 +137,7 @@ export const ERRORS = {
   ARTIFACT_CONFLICT: {
     status: 409,
     retryable: false,
-    sentence: 'An artifact of this name exists with other content; artifacts do not change.',
+    sentence: 'An artifact of this name exists with other content.',
   },
   UPLOAD_OFFSET_MISMATCH: {
     status: 409,
@@ -170,7 +174,7 @@ export const ERRORS = {
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The file of the archived log is missing, damaged or cannot be read; the message names it.',
+    sentence: 'The archived log is missing, damaged or unreadable; the message names its file.',
   },
   STORE_FULL: {
     status: 503,
@@ -180,7 +184,7 @@ export const ERRORS = {
   UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The store cannot be reached or the server is stopping; send the request again.',
+    sentence: 'The store is down or the server is stopping; send the request again.',
   },
 } as const satisfies Record<string, { status: number; retryable: boolean; sentence: string }>
 

@@ -1,5 +1,6 @@
-import { type AuditShape, ROLES, SECONDS_MAX, type TokenShape } from '@ichido/sdk/protocol'
+import { type AuditShape, ROLES, SECONDS_MAX, type SessionShape, type TokenShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
+import { ABILITY_NAMES } from '../core/limits/roles.ts'
 import { instant, listQuery, time } from './common.ts'
 
 /** The admin who makes a token chooses the user's name: a name, a mail address or a service account. */
@@ -40,6 +41,24 @@ export const newToken = z.object({
   token_id: z.uuid(),
   token: z.string().meta({ description: 'The secret, shown only in this answer' }),
 })
+
+export const createSessionRequest = z.strictObject({
+  token: z.string().min(1).max(1_024).meta({ description: 'An API token' }),
+})
+
+export const session = z
+  .object({
+    user_id: z.string(),
+    role: z.enum(ROLES),
+    abilities: z.array(z.enum(ABILITY_NAMES)).meta({ description: 'The abilities of the role' }),
+    expires_at: time.nullable().meta({ description: 'Null: the caller has no session' }),
+    csrf_token: z
+      .string()
+      .nullable()
+      .meta({ description: 'The value of the header `ichido-csrf`; null: the caller has no session' }),
+    open: z.boolean().meta({ description: 'True in open mode, where nobody needs to sign in' }),
+  })
+  .meta({ id: 'Session' }) satisfies z.ZodType<SessionShape>
 
 const word = z.string().min(1).max(256)
 

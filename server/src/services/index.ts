@@ -1,13 +1,9 @@
 import type { FixedSettings } from '../core/limits/settings.ts'
 import { type AccessService, type AuditService, createAccessService, createAuditService } from './access/access.ts'
+import { createSessionService, type SessionService } from './access/sessions.ts'
 import { createStreamTokenService, type StreamTokenService } from './access/stream-tokens.ts'
 import { type ArtifactService, createArtifactService } from './artifacts/artifacts.ts'
-import {
-  createDeadLetterService,
-  createRedriveService,
-  type DeadLetterService,
-  type RedriveService,
-} from './dead-letters/dead-letters.ts'
+import { createDeadLetterService, type DeadLetterService } from './dead-letters/dead-letters.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, createForeignEvents, type EventService, type ForeignEvents } from './events/events.ts'
 import { createJobService, type JobService } from './jobs/jobs.ts'
@@ -18,6 +14,12 @@ import { RecentPolls } from './leasing/recent-polls.ts'
 import { UserNames } from './limits/maximum.ts'
 import { createQuotaService, type QuotaService } from './limits/quotas.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
+import {
+  createOperationService,
+  createRedriveService,
+  type OperationService,
+  type RedriveService,
+} from './operations/operations.ts'
 import { createRunService, noting, type RunService } from './runs/runs.ts'
 import { createDefinitionService, type DefinitionService } from './schedules/definitions.ts'
 import {
@@ -52,6 +54,7 @@ export interface Services {
   reservations: ReservationService
   quotas: QuotaService
   access: AccessService
+  sessions: SessionService
   streamTokens: StreamTokenService
   definitions: DefinitionService
   occurrences: OccurrenceService
@@ -66,6 +69,7 @@ export interface Services {
   foreignEvents: ForeignEvents
   artifacts: ArtifactService
   deadLetters: DeadLetterService
+  operations: OperationService
   redrives: RedriveService
   workers: WorkerService
   settings: SettingsService
@@ -97,7 +101,8 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   })
   const recentPolls = new RecentPolls(deps.world)
   const jobs = createJobService(deps, recentPolls)
-  const access = createAccessService(deps)
+  const sessions = createSessionService(deps)
+  const access = createAccessService(deps, sessions)
   return {
     deps,
     submission,
@@ -106,6 +111,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     reservations: createReservationService(deps),
     quotas: createQuotaService(deps),
     access,
+    sessions,
     streamTokens: createStreamTokenService(deps, jobs, access),
     definitions: createDefinitionService(deps, names),
     occurrences: createOccurrenceService(deps, submission),
@@ -120,6 +126,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     foreignEvents: createForeignEvents(deps),
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
+    operations: createOperationService(deps),
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps, recentPolls),
     settings,

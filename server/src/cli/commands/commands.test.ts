@@ -27,7 +27,7 @@ describe('demo and submit', () => {
     expect(stderr).toContain('RUNNING attempt 1')
     expect(stderr).toContain('40 % counting: 2 of 5')
     const [, jobId] = /^Submitted job (\S+)/m.exec(stderr) ?? []
-    expect(stderr).toContain(`See it in a browser: ${env.ICHIDO_URL}/#${jobId}\n`)
+    expect(stderr).toContain(`See it in a browser: ${env.ICHIDO_URL}/jobs/${jobId}\n`)
     expect(stdout + stderr).not.toContain('\u001b')
   })
 

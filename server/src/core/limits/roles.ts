@@ -16,6 +16,8 @@ const ABILITIES = {
 
 export type Ability = keyof typeof ABILITIES
 
+export const ABILITY_NAMES = Object.keys(ABILITIES) as Ability[]
+
 export interface Caller {
   userId: string
   role: Role
@@ -25,6 +27,10 @@ export interface Caller {
 
 export function can(caller: Caller, ability: Ability): boolean {
   return (ABILITIES[ability] as readonly Role[]).includes(caller.role)
+}
+
+export function abilitiesOf(caller: Caller): Ability[] {
+  return ABILITY_NAMES.filter((ability) => can(caller, ability))
 }
 
 /** True if the caller may see this user's data. */

@@ -4,6 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Ability, type Caller, can } from '../../core/limits/roles.ts'
 import { isOutage } from '../../core/node/store-errors.ts'
 import { type AccessService, LOCAL_ADMIN } from '../../services/access/access.ts'
+import type { Session } from '../../services/access/sessions.ts'
 import { STREAM_TOKEN_PREFIX } from '../../services/access/stream-tokens.ts'
 import type { Services } from '../../services/index.ts'
 import { within } from '../../services/wait.ts'
@@ -11,7 +12,9 @@ import { WORKER_TOKEN_PREFIX, type WorkerIdentity, wasRevoked } from '../../serv
 import { STORE_TIMEOUT_MS, type StoreCheck } from '../metrics/store-check.ts'
 import type { ClientAddresses } from './client-address.ts'
 import { type DirectRequest, openModeRefusal } from './open-mode.ts'
+import type { OwnPages } from './own-page.ts'
 import { FailureLimit, type RequestRates } from './rates.ts'
+import type { SessionCookie } from './session-cookie.ts'
 
 /**
  * The server accepts Basic but never asks for it. A browser that is asked opens a password dialog over the dashboard,
@@ -35,6 +38,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | null
     worker: WorkerIdentity | null
+    /** The session that the caller is known by; null: the caller sent a token, or nothing in open mode. */
+    session: (Session & { secret: string }) | null
   }
   interface FastifyInstance {
     /** Throws the refusal of a request with wrong credentials. */
@@ -60,12 +65,14 @@ interface AuthOptions {
   checkStore: StoreCheck
   rates: RequestRates
   addresses: ClientAddresses
+  cookie: SessionCookie
+  ownPages: OwnPages
 }
 
 /** Sets the caller or the worker of each request, before its body is read. */
 export function installAuth(app: FastifyInstance, options: AuthOptions): void {
-  const { services, openMode, checkStore, rates, addresses } = options
-  const { access, workers, streamTokens, deps } = services
+  const { services, openMode, checkStore, rates, addresses, cookie, ownPages } = options
+  const { access, sessions, workers, streamTokens, deps } = services
   const failures = new FailureLimit(deps.world)
 
   // A valid token is never delayed by failures from the same address: 256 random bits cannot be guessed, and one broken
@@ -89,10 +96,28 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
     throw new IchidoError('UNAUTHENTICATED', message)
   }
 
+  /** Without tokens there are no sessions. A cookie is then left from another server or store, and means nothing. */
+  const mayBeLocal = ({ kind }: Credentials) => openMode && (kind === 'none' || kind === 'session')
+
+  /** A request that only a page of this server can send. */
+  function acceptSession(request: FastifyRequest, secret: string, session: Session): Caller {
+    ownPages.requireFor(request, secret)
+    request.session = { ...session, secret }
+    return session.caller
+  }
+
   async function authenticateCaller(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
-    if (openMode && !bringsCredentials(request.headers) && !(await access.isAuthRequired())) {
+    const credentials = credentialsOf(request.headers, cookie.name)
+    if (mayBeLocal(credentials) && !(await access.isAuthRequired())) {
       requireDirect(request)
+      if (credentials.kind === 'session') reply.header('set-cookie', cookie.cleared)
       return LOCAL_ADMIN
+    }
+    if (credentials.kind === 'session') {
+      const session = await sessions.authenticate(credentials.secret)
+      if (session !== null) return acceptSession(request, credentials.secret, session)
+      reply.header('set-cookie', cookie.cleared)
+      refuseCredentials(request, reply, 'The session has expired or was ended; sign in again')
     }
     return (await access.authenticate(tokenOf(request, reply, 'token'))) ?? refuseCredentials(request, reply)
   }
@@ -101,8 +126,13 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
   async function authenticateFromMemory(request: FastifyRequest, reply: FastifyReply): Promise<Caller> {
     const known = () => {
       const { headers } = request
-      if (openMode && !bringsCredentials(headers) && access.wasOpen() && openModeRefusal(direct(request)) === null) {
+      const credentials = credentialsOf(headers, cookie.name)
+      if (mayBeLocal(credentials) && access.wasOpen() && openModeRefusal(direct(request)) === null) {
         return LOCAL_ADMIN
+      }
+      if (credentials.kind === 'session') {
+        const session = sessions.lastKnown(credentials.secret)
+        return session === null ? null : acceptSession(request, credentials.secret, session)
       }
       return access.lastKnownCaller(sentToken(headers) ?? '')
     }
@@ -134,6 +164,7 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
   app.decorate('refuseCredentials', refuseCredentials)
   app.decorateRequest('caller', null)
   app.decorateRequest('worker', null)
+  app.decorateRequest('session', null)
   app.addHook('onRequest', async (request, reply) => {
     const { config } = request.routeOptions
     const { ability, workersToo = false, streamTokens: takesStreamToken = false, evenWithoutStore = false } = config
@@ -158,27 +189,24 @@ export function installAuth(app: FastifyInstance, options: AuthOptions): void {
 }
 
 /**
- * The caller of a request before the framework has it; null: the framework must find out. In open mode the store is
- * asked every time.
+ * The caller of a request before the framework has it; null: the framework must find out, also about a session. In open
+ * mode the store is asked every time.
  */
 export function callerAtOnce(
   access: AccessService,
   openMode: boolean,
+  cookieName: string,
   request: DirectRequest,
 ): Caller | Promise<Caller | null> | null {
   const { headers } = request
   const token = sentToken(headers)
   if (token !== undefined) return access.knownCaller(token)
-  if (!openMode || bringsCredentials(headers) || openModeRefusal(request) !== null) return null
+  // Unreadable credentials count, too: a request with credentials is never the `local` of open mode.
+  if (!openMode || credentialsOf(headers, cookieName).kind !== 'none' || openModeRefusal(request) !== null) return null
   return access.isAuthRequired().then(
     (required) => (required ? null : LOCAL_ADMIN),
     () => null,
   )
-}
-
-/** Unreadable credentials count, too: a request with credentials is never the `local` of open mode. */
-function bringsCredentials(headers: IncomingHttpHeaders): boolean {
-  return credentialsOf(headers).kind !== 'none'
 }
 
 /** Refuses a request that open mode may not serve as `local`. */
@@ -203,21 +231,38 @@ function streamTokenOf({ query, headers }: FastifyRequest): string | undefined {
   return token?.startsWith(STREAM_TOKEN_PREFIX) ? token : undefined
 }
 
-/** The credentials of a request: a token, none, or something that is not a token. */
-type Credentials = { kind: 'token'; token: string } | { kind: 'none' } | { kind: 'unreadable'; problem: string }
+/** The credentials of a request: a token, the secret of a session, none, or something that is not a token. */
+type Credentials =
+  | { kind: 'token'; token: string }
+  | { kind: 'session'; secret: string }
+  | { kind: 'none' }
+  | { kind: 'unreadable'; problem: string }
 
 const NONE: Credentials = { kind: 'none' }
 
 /**
- * The only place that reads a token from the headers of a request. Node keeps the first of several Authorization headers,
- * and joins several X-API-Key headers with a comma and a space, which no token has.
+ * The only place that reads credentials from the headers of a request. Node keeps the first of several Authorization
+ * headers, and joins several X-API-Key headers with a comma and a space, which no token has. A token counts before a
+ * session. @param cookieName the cookie of sessions; null: only tokens count.
  */
-export function credentialsOf(headers: IncomingHttpHeaders): Credentials {
-  const { authorization, 'x-api-key': apiKey } = headers
+export function credentialsOf(headers: IncomingHttpHeaders, cookieName: string | null = null): Credentials {
+  const sent = tokenIn(headers)
+  if (sent.kind !== 'none' || cookieName === null) return sent
+  const secret = sessionSecretOf(headers, cookieName)
+  return secret === undefined ? NONE : { kind: 'session', secret }
+}
+
+/** Undefined: the request has no cookie of this name. Browsers send the one with the longest path first. */
+export function sessionSecretOf({ cookie = '' }: IncomingHttpHeaders, name: string): string | undefined {
+  const found = cookie.split(';').find((part) => part.trimStart().startsWith(`${name}=`))
+  return found?.slice(found.indexOf('=') + 1).trim()
+}
+
+function tokenIn({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): Credentials {
   const fromAuthorization = authorization === undefined ? NONE : readAuthorization(authorization)
   if (apiKey === undefined || fromAuthorization.kind === 'unreadable') return fromAuthorization
   const fromApiKey = readToken(String(apiKey).trim(), 'X-API-Key must be one token')
-  if (fromAuthorization.kind === 'none' || fromApiKey.kind !== 'token') return fromApiKey
+  if (fromAuthorization.kind !== 'token' || fromApiKey.kind !== 'token') return fromApiKey
   if (fromApiKey.token === fromAuthorization.token) return fromApiKey
   return unreadable('Authorization and X-API-Key carry different tokens; send one of them')
 }

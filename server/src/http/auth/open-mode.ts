@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http'
+import { foreignHeader } from './own-page.ts'
 
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 
@@ -49,12 +50,9 @@ export function openModeRefusal({ headers, httpVersion, protocol }: DirectReques
   if (!LOOPBACK_HOST.test(host)) {
     return `Without tokens the server only answers at localhost, 127.0.0.1 and [::1], not at ${JSON.stringify(host)}`
   }
-  if (origin !== undefined && origin.toLowerCase() !== `${protocol}://${host}`.toLowerCase()) {
+  const foreign = foreignHeader(headers, [`${protocol}://${host}`])
+  if (foreign === 'origin') {
     return `Without tokens the server refuses requests from pages of other sites: ${JSON.stringify(origin)}`
   }
-  const site = headers['sec-fetch-site']
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') {
-    return `Without tokens the server refuses ${String(site)} requests of browsers`
-  }
-  return null
+  return foreign === null ? null : `Without tokens the server refuses ${String(headers[foreign])} requests of browsers`
 }

@@ -49,8 +49,8 @@ async function dashboardRoutes(app: FastifyInstance, { basePath }: { basePath: s
       return sendFile(request, reply.header('cache-control', 'no-cache'), (await files()).get('index.html'))
     })
   }
-  app.get<{ Params: { '*': string } }>('/assets/*', route, async (request, reply) => {
-    const file = (await files()).get(`assets/${request.params['*']}`)
+  app.get<{ Params: { file: string } }>('/assets/:file', route, async (request, reply) => {
+    const file = (await files()).get(`assets/${request.params.file}`)
     // The name contains the hash of the content.
     return sendFile(request, reply.header('cache-control', 'public, max-age=31536000, immutable'), file)
   })

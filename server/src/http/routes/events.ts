@@ -17,6 +17,7 @@ const CURSOR = /^\d{1,15}$/
 /** No wake-up covers all jobs, so a stream of all events polls the store. */
 const POLL_MS = 1_000
 const STREAM_PAGE_MAX = 100
+const NO_STREAM_TOKEN = 'A session cannot make stream tokens and needs none: its cookie opens the events of the job'
 
 const streamToken = z
   .object({ token: z.string(), expires_at: z.iso.datetime() })
@@ -100,11 +101,14 @@ export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext):
         response: answers({ 201: ['The token', streamToken] }, 'NOT_FOUND'),
       },
     },
-    async (request, reply) =>
-      reply
+    async (request, reply) => {
+      // Only the API token itself can sign.
+      if (request.session !== null) throw new IchidoError('FORBIDDEN', NO_STREAM_TOKEN)
+      return reply
         .code(201)
         .header('cache-control', 'no-store')
-        .send(await services.streamTokens.create(callerOf(request), request.params.job_id, sentToken(request.headers))),
+        .send(await services.streamTokens.create(callerOf(request), request.params.job_id, sentToken(request.headers)))
+    },
   )
 }
 

@@ -19,6 +19,8 @@ export interface FastRouteOptions {
   metrics: Metrics
   rates: RequestRates
   openMode: boolean
+  /** A request with a session is left to the framework, which checks that it comes from a page of this server. */
+  cookieName: string
   protocol: 'http' | 'https'
   /** The path of `POST /v1/jobs`, with the base path. */
   path: string
@@ -32,11 +34,12 @@ export interface FastRouteOptions {
  * test compares the answers of both.
  */
 export function fastRoute(options: FastRouteOptions, framework: RequestListener): RequestListener {
-  const { services, rates, openMode, protocol, path } = options
+  const { services, rates, openMode, cookieName, protocol, path } = options
   return (request, response) => {
     const bytes = request.method === 'POST' && request.url === path ? plainLength(request) : null
     const { headers, httpVersion } = request
-    const found = bytes === null ? null : callerAtOnce(services.access, openMode, { headers, httpVersion, protocol })
+    const direct = { headers, httpVersion, protocol }
+    const found = bytes === null ? null : callerAtOnce(services.access, openMode, cookieName, direct)
     const serve = (caller: Caller | null) => {
       if (caller === null || !can(caller, 'submit')) return framework(request, response)
       const body: Buffer | null = request.readableLength === bytes ? request.read() : null

@@ -9,7 +9,9 @@ import { Feeds } from '../../services/events/feeds.ts'
 import type { Services } from '../../services/index.ts'
 import { installAuth } from '../auth/auth.ts'
 import { createClientAddresses, type TrustProxy } from '../auth/client-address.ts'
+import { createOwnPages } from '../auth/own-page.ts'
 import { RequestRates } from '../auth/rates.ts'
+import { createSessionCookie } from '../auth/session-cookie.ts'
 import { CLOUD_PATH, cloudRoutes } from '../compat/cloud/cloud.ts'
 import { cloudErrorBody } from '../compat/cloud/shapes.ts'
 import { zpeRoutes } from '../compat/zpe/zpe.ts'
@@ -30,7 +32,9 @@ import { leaseRoutes } from '../routes/leases.ts'
 import { quotaRoutes, reservationRoutes } from '../routes/limits.ts'
 import { logRoutes } from '../routes/logs.ts'
 import { occurrenceRoutes } from '../routes/occurrences.ts'
+import { operationRoutes } from '../routes/operations.ts'
 import { queueRoutes } from '../routes/queues.ts'
+import { sessionRoutes } from '../routes/sessions.ts'
 import { keyRoutes, submitRoutes } from '../routes/submit.ts'
 import { alertRoutes, backupRoutes, settingRoutes } from '../routes/system.ts'
 import { deliveryRoutes, hookRoutes, triggerRoutes } from '../routes/triggers.ts'
@@ -104,11 +108,14 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   const stopping = new AbortController()
   const rates = new RequestRates(services.deps)
   const addresses = createClientAddresses(options.trustProxy)
+  const cookie = createSessionCookie(options)
+  const ownPages = createOwnPages(options.publicUrl)
   const fast: FastRouteOptions = {
     services,
     metrics,
     rates,
     openMode: options.openMode,
+    cookieName: cookie.name,
     protocol: options.tls === null ? 'http' : 'https',
     path: `${options.basePath}/v1/jobs`,
     draining: stopping.signal,
@@ -158,7 +165,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     done()
   })
   const checkStore = createStoreCheck(world, services.deps.store)
-  installAuth(app, { ...options, checkStore, rates, addresses })
+  installAuth(app, { ...options, checkStore, rates, addresses, cookie, ownPages })
   metrics.built(options.version)
   app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'
@@ -173,7 +180,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   })
 
   const paths = collectPaths(app)
-  await installDescription(app, options)
+  await installDescription(app, { ...options, cookieName: cookie.name })
   await app.register(
     async (scope) => {
       const context: RouteContext = {
@@ -189,6 +196,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       if (roles.has('gateway')) gatewayRoutes(scope, context)
       if (!roles.has('api')) return
       apiRoutes(scope, context)
+      sessionRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, { cookie, ownPages, rates })
       await scope.register(artifactRoutes, context)
       await scope.register(deliveryRoutes, context)
       await scope.register(cloudRoutes, { ...context, version: options.version, checkStore })
@@ -227,6 +235,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   queueRoutes(api, context)
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
+  operationRoutes(api, context)
   definitionRoutes(api, context)
   triggerRoutes(api, context)
   hookRoutes(api, context)

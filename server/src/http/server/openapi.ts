@@ -16,6 +16,7 @@ declare module 'fastify' {
 interface DescriptionOptions {
   version: string
   publicUrl: string | null
+  cookieName: string
 }
 
 /** Describes every route that is registered after this call. */
@@ -30,14 +31,15 @@ export async function installDescription(app: FastifyInstance, options: Descript
         version: options.version,
       },
       ...(options.publicUrl === null ? {} : { servers: [{ url: new URL(options.publicUrl).origin }] }),
-      components: { securitySchemes: SCHEMES },
+      components: { securitySchemes: { ...SCHEMES, session: sessionScheme(options.cookieName) } },
     },
     stripBasePath: false,
     transform: (route) => {
       const { schema, url } = jsonSchemaTransform(route)
       const { ability, takesKey } = route.route.config ?? {}
-      // In open mode callers need no token; workers always do.
-      const security = ability === 'public' ? [] : ability === 'worker' ? ANY_SCHEME : [...ANY_SCHEME, {}]
+      // In open mode callers need no token; workers always do, and have no sessions.
+      const security =
+        ability === 'public' ? [] : ability === 'worker' ? ANY_SCHEME : [...ANY_SCHEME, { session: [] }, {}]
       const response = route.route.method === 'GET' ? schema.response : withBodyRefusals(schema.response)
       return { url, schema: { ...schema, response, security, ...(takesKey ? { headers: KEY_HEADER } : {}) } }
     },
@@ -51,6 +53,13 @@ const SCHEMES = {
   apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
   basic: { type: 'http', scheme: 'basic', description: 'The token is the password, with any user name' },
 } as const
+const sessionScheme = (name: string) =>
+  ({
+    type: 'apiKey',
+    in: 'cookie',
+    name,
+    description: 'The cookie of `POST /v1/session`. A request that is not a GET also needs the header `ichido-csrf`.',
+  }) as const
 const ANY_SCHEME = Object.keys(SCHEMES).map((name) => ({ [name]: [] }))
 
 const KEY_HEADER = {
@@ -69,6 +78,7 @@ const EVERYWHERE: readonly ErrorCode[] = [
   'UNAUTHENTICATED',
   'FORBIDDEN',
   'OPEN_MODE_REFUSED',
+  'CSRF_REFUSED',
   'RATE_LIMITED',
   'HEADERS_TOO_LARGE',
   'INTERNAL',

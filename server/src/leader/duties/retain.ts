@@ -3,6 +3,7 @@ import type { SettingName } from '../../core/limits/settings.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { Settings } from '../../services/system/settings.ts'
+import { removeExpiredSessions } from '../../store/access/sessions.ts'
 import { removeQueueTimes } from '../../store/leasing/fair-tags.ts'
 import { removeNames } from '../../store/limits/user-names.ts'
 import type { Store } from '../../store/port.ts'
@@ -65,6 +66,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
     () =>
       inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
+    () => inBatches('sessions', 1, (_, max) => removeExpiredSessions(term, max)),
     () => inBatches('user_names', DAY_MS, (ageMs, max) => removeNames(term, ageMs, max)),
     () => inBatches('queue_times', DAY_MS, (ageMs, max) => removeQueueTimes(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),

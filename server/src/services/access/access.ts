@@ -43,7 +43,11 @@ const TRUSTED_MAX = 10_000
 const REMEMBERED_MS = 3_600_000
 const SECRET_BYTES = 32
 
-export function createAccessService({ world, store: db }: Pick<Deps, 'world' | 'store'>): AccessService {
+/** @param sessions those of the tokens; a revoked token ends its own. */
+export function createAccessService(
+  { world, store: db }: Pick<Deps, 'world' | 'store'>,
+  sessions?: { forgetAll(): void },
+): AccessService {
   const trusted = new TrustedTokens<Caller>(world)
   let required = false
   let seenOpen = false
@@ -61,7 +65,7 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
     },
 
     knownCaller: (token) => trusted.get(hashToken(token)),
-    lastKnownCaller: (token) => trusted.get(hashToken(token), REMEMBERED_MS),
+    lastKnownCaller: (token) => trusted.lastKnown(hashToken(token)),
     wasOpen: () => seenOpen && !required,
 
     async authenticate(token) {
@@ -100,6 +104,7 @@ export function createAccessService({ world, store: db }: Pick<Deps, 'world' | '
       requireId('token', tokenId)
       const found = await db.write(store.revokeToken(tokenId, by(caller)))
       trusted.forgetAll()
+      sessions?.forgetAll()
       if (!found) throw notFound('token', tokenId)
     },
   }
@@ -114,8 +119,17 @@ export class TrustedTokens<Holder> {
     this.#world = world
   }
 
+  get(hash: string): Holder | null {
+    return this.#get(hash, 0)
+  }
+
+  /** For the time in which the store does not answer. */
+  lastKnown(hash: string): Holder | null {
+    return this.#get(hash, REMEMBERED_MS)
+  }
+
   /** @param graceMs how long a holder is still known after its time. */
-  get(hash: string, graceMs = 0): Holder | null {
+  #get(hash: string, graceMs: number): Holder | null {
     const known = this.#known.get(hash)
     return known !== undefined && known.untilMs + graceMs > this.#world.monotonic() ? known.holder : null
   }

@@ -28,7 +28,8 @@ const insertToken = statement('insert_token', {
     ON CONFLICT DO NOTHING RETURNING token_id`,
 })
 
-const VALID = 'revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())'
+/** For a row of `api_tokens`. */
+export const VALID = 'revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())'
 
 /** A token that was revoked or has expired is not found. */
 const selectToken = statement('find_token', {

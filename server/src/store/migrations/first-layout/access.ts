@@ -19,6 +19,16 @@ export const access: readonly Ddl[] = [
     expires_at bigint,
     revoked_at bigint
   )`,
+  `CREATE TABLE ichido.sessions (
+    session_id uuid PRIMARY KEY,
+    session_hash text NOT NULL UNIQUE,
+    token_id uuid NOT NULL,
+    user_id text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint NOT NULL
+  )`,
+  'CREATE INDEX sessions_token ON ichido.sessions (token_id)',
+  'CREATE INDEX sessions_expiry ON ichido.sessions (expires_at)',
 
   `CREATE TABLE ichido.workers (
     worker_id text PRIMARY KEY,

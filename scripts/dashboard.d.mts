@@ -1,0 +1,2 @@
+export function builtDashboard(): Promise<string>
+export function bundleDashboard(outDir: string): Promise<void>
