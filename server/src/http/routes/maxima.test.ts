@@ -34,7 +34,7 @@ describe.each(ENGINES)('maxima of one user on %s', (engine) => {
       expect(errorOf(refused)).toMatchObject({
         code: 'MAXIMUM_REACHED',
         message:
-          'local has 2 redrives and backfills running, which is the maximum; wait until one has ended, abort one, or have an ' +
+          'local has 2 operations and backfills running, which is the maximum; wait until one has ended, abort one, or have an ' +
           'admin raise the setting operations_per_user_max',
         details: { setting: 'operations_per_user_max', max: 2 },
       })

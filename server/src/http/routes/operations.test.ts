@@ -1,335 +1,146 @@
-import { ERRORS, type ErrorBody, type SubmitResponse } from '@ichido/sdk/protocol'
-import pino from 'pino'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { StoreUnavailable } from '../../core/node/store-errors.ts'
-import { realWorld } from '../../node/world.ts'
-import type { Store } from '../../store/port.ts'
-import { type Answer, type TestApp, testApp } from '../../testing/http/app.ts'
+import type { ErrorBody, JobDetail, OperationShape, Page, SubmitResponse } from '@ichido/sdk/protocol'
+import { v7 } from 'uuid'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Call, type TestApp, testApp } from '../../testing/http/app.ts'
 import { ENGINES } from '../../testing/services/services.ts'
-import { testStore } from '../../testing/store/store.ts'
+import { lead, redriver } from '../../testing/store/dead-letters.ts'
+import { unique, until } from '../../testing/store/store.ts'
 
-const errorOf = ({ body }: Answer) => (body as ErrorBody).error
-
-let open: TestApp | undefined
-afterEach(async () => {
-  await open?.close()
-  open = undefined
-})
-
-describe('request ids', () => {
+describe.each(ENGINES)('operations on %s', (engine) => {
   let http: TestApp
-  beforeAll(async () => {
-    http = await testApp('sqlite')
-  })
-  afterAll(() => http.close())
-
-  test.each(['abc-123', 'x'.repeat(128), 'a/b:c=d;e'])('%s is echoed, in errors too', async (id) => {
-    const headers = { 'x-request-id': id }
-    expect((await http.call('GET', '/healthz', { headers })).headers['x-request-id']).toBe(id)
-    expect(errorOf(await http.call('GET', '/nothing', { headers })).request_id).toBe(id)
-  })
-
-  test.each(['', 'x'.repeat(129), 'a b', 'a\tb', 'é'])('%j is replaced by a new id', async (id) => {
-    const { headers } = await http.call('GET', '/healthz', { headers: { 'x-request-id': id } })
-    expect(headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/)
-  })
-})
-
-describe('errors', () => {
-  const failing = (error: Error) => ({
-    alter: (services: TestApp['services']) => ({
-      ...services,
-      jobs: { ...services.jobs, list: () => Promise.reject(error) },
-    }),
-  })
-
-  test('an outage of the store is 503, and the request can be repeated', async () => {
-    open = await testApp('sqlite', failing(new StoreUnavailable('password of db.internal was wrong')))
-    const answer = await open.call('GET', '/v1/jobs')
-    expect(answer).toMatchObject({ status: 503, headers: { 'retry-after': '1', 'should-retry': 'true' } })
-    expect(errorOf(answer)).toMatchObject({ code: 'UNAVAILABLE', message: ERRORS.UNAVAILABLE.sentence })
-  })
-
-  test('an unexpected error is a 500 without details, logged by request id', async () => {
-    const lines: string[] = []
-    const logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
-    open = await testApp('sqlite', { ...failing(new TypeError('the secret inside')), logger })
-    const answer = await open.call('GET', '/v1/jobs')
-    expect(answer).toMatchObject({ status: 500, headers: { 'should-retry': 'true' } })
-    expect(errorOf(answer)).toEqual({
-      code: 'INTERNAL',
-      message: ERRORS.INTERNAL.sentence,
-      details: {},
-      request_id: answer.headers['x-request-id'],
-    })
-    expect(lines).toHaveLength(1)
-    expect(JSON.parse(lines[0] ?? '')).toMatchObject({
-      requestId: answer.headers['x-request-id'],
-      path: '/v1/jobs',
-      err: { message: 'the secret inside', stack: expect.stringContaining('operations.test.ts') },
-    })
-  })
-
-  test('a route without an ability refuses everybody', async () => {
-    open = await testApp('sqlite')
-    open.app.get('/forgotten', () => 'the secret inside')
-    expect(errorOf(await open.call('GET', '/forgotten')).code).toBe('INTERNAL')
-  })
-
-  test('a refusal is logged at info without its query, and a success is not', async () => {
-    const lines: object[] = []
-    const logger = pino({ level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) })
-    open = await testApp('sqlite', { logger })
-    await open.call('POST', '/v1/jobs', { body: { kind: 'work' } })
-    const bad = await open.call('POST', '/v1/jobs', { body: {} })
-    await open.call('GET', '/v1/nothing?stream_token=secret')
-    await open.token('ann', 'viewer')
-    await open.call('GET', '/v1/jobs', { token: 'wrong' })
-    expect(lines).toMatchObject([
-      {
-        requestId: bad.headers['x-request-id'],
-        method: 'POST',
-        path: '/v1/jobs',
-        code: 'INVALID_PAYLOAD',
-        from: '127.0.0.1',
-      },
-      { path: '/v1/nothing', code: 'NOT_FOUND', why: 'There is no GET /v1/nothing' },
-      { path: '/v1/jobs', code: 'UNAUTHENTICATED' },
-    ])
-    expect(JSON.stringify(lines)).not.toContain('secret')
-    logger.level = 'warn'
-    await open.call('GET', '/v1/nothing')
-    expect(lines).toHaveLength(3)
-  })
-})
-
-describe('readiness', () => {
-  test('a failing store is named, and the process stays up', async () => {
-    open = await testApp('sqlite', {
-      alter: (services) => ({
-        ...services,
-        deps: {
-          ...services.deps,
-          store: { ...services.deps.store, health: () => Promise.reject(new Error('secret')) },
-        },
-      }),
-    })
-    const answer = await open.call('GET', '/readyz')
-    expect(answer).toMatchObject({ status: 503 })
-    expect(answer.body).toEqual({ status: 'not ready', checks: { store: 'cannot be reached', server: 'ok' } })
-    expect(await open.call('GET', '/healthz')).toMatchObject({ status: 200, body: { status: 'ok' } })
-  })
-
-  test('readiness does not wait for a silent store', async () => {
-    const world = { ...realWorld, after: (_ms: number, callback: () => void) => realWorld.after(0, callback) }
-    open = await testApp('sqlite', {
-      alter: (services) => ({
-        ...services,
-        deps: { ...services.deps, world, store: { ...services.deps.store, health: () => new Promise(() => {}) } },
-      }),
-    })
-    expect(await open.call('GET', '/readyz')).toMatchObject({
-      status: 503,
-      body: { checks: { store: 'does not answer' } },
-    })
-  })
-})
-
-describe('metrics without a store', () => {
-  /** The behaviour of the store. */
-  let asked: <T>(answer: () => Promise<T>) => Promise<T>
-  let looked: typeof asked
-  let reads: number
-  /** The duration of each wait. */
-  let waitsMs: number[]
-  async function start(): Promise<TestApp> {
-    asked = (answer) => answer()
-    looked = (answer) => answer()
-    reads = 0
-    waitsMs = []
-    const { store, close } = await testStore('sqlite')
-    const read: Store['read'] = (command) => {
-      reads++
-      return asked(() => store.read(command))
-    }
-    const health: Store['health'] = () => looked(() => store.health())
-    const after = (ms: number, callback: () => void) => {
-      waitsMs.push(ms)
-      return realWorld.after(0, callback)
-    }
-    const world = { ...realWorld, after }
-    open = await testApp('sqlite', { opened: { store: { ...store, read, health }, remove: close }, deps: { world } })
-    return open
-  }
-  const gone = () => Promise.reject(new StoreUnavailable('away'))
-  const silent = () => new Promise<never>(() => {})
-
-  test.each([
-    ['cannot be reached', gone],
-    ['does not answer', silent],
-  ])('in open mode, if it %s, have the numbers of the process', async (_, away) => {
-    const { call } = await start()
-    expect((await call('GET', '/metrics')).text).toContain('ichido_jobs{')
-    asked = away
-    const answer = await call('GET', '/metrics')
-    expect(answer.status).toBe(200)
-    expect(answer.text).toContain('ichido_http_request_seconds_count{')
-    expect(answer.text).not.toContain('ichido_jobs{')
-  })
-
-  test.each([
-    ['cannot be reached', gone],
-    ['does not answer', silent],
-  ])('do not read a store that is known to be down, because it %s', async (_, away) => {
-    const { call } = await start()
-    expect((await call('GET', '/metrics')).text).toMatch(/^ichido_store_up 1$/m)
-    asked = away
-    looked = away
-    expect(await call('GET', '/readyz')).toMatchObject({ status: 503 })
-    reads = 0
-    waitsMs = []
-    const { status, text } = await call('GET', '/metrics')
-    expect(status).toBe(200)
-    expect(text).toMatch(/^ichido_store_up 0$/m)
-    expect(text).not.toMatch(/^ichido_(jobs|workers|queue_ready|schedules_overdue)\b/m)
-    expect(reads).toBe(0)
-    // Each call waits briefly for the shared check, which continues without it.
-    expect(waitsMs.filter((ms) => ms < 2_000)).toEqual([100, 100])
-  })
-
-  test('accept callers that were accepted before, on no other route', async () => {
-    const { call, token } = await start()
-    const [viewer, submitter, unseen] = [
-      await token('ann', 'viewer'),
-      await token('bob', 'submitter'),
-      await token('eve', 'viewer'),
-    ]
-    expect(await call('GET', '/metrics', { token: viewer })).toMatchObject({ status: 200 })
-    expect(await call('GET', '/metrics', { token: submitter })).toMatchObject({ status: 403 })
-    asked = gone
-    expect(await call('GET', '/metrics', { token: viewer })).toMatchObject({ status: 200 })
-    expect(await call('GET', '/metrics', { token: submitter })).toMatchObject({ status: 403 })
-    expect(await call('GET', '/metrics', { token: unseen })).toMatchObject({ status: 503 })
-    expect(await call('GET', '/metrics')).toMatchObject({ status: 401 })
-    expect(await call('GET', '/v1/jobs', { token: viewer })).toMatchObject({ status: 503 })
-  })
-})
-
-describe.each(ENGINES)('on %s', (engine) => {
-  let http: TestApp
+  let tokens: Record<'mine' | 'other' | 'operator' | 'viewer', string>
   beforeAll(async () => {
     http = await testApp(engine)
+    tokens = {
+      mine: await http.token('mine', 'submitter'),
+      other: await http.token('other', 'submitter'),
+      operator: await http.token('op', 'operator'),
+      viewer: await http.token('eye', 'viewer'),
+    }
   })
   afterAll(() => http.close())
 
-  const submit = (body: object) => http.call('POST', '/v1/jobs', { body })
-
-  /** The value of a series of /metrics, by its name and labels. */
-  async function metric(series: string): Promise<number | undefined> {
-    const { text } = await http.call('GET', '/metrics')
-    const line = text.split('\n').find((candidate) => candidate.startsWith(`${series} `))
-    return line === undefined ? undefined : Number(line.slice(series.length + 1))
+  const call = (method: string, path: string, options: Call = {}) =>
+    http.call(method, path, { token: tokens.operator, ...options })
+  const operate = (body: object, token = tokens.operator) => call('POST', '/v1/operations', { body, token })
+  const code = async (answer: ReturnType<typeof call>) => {
+    const { status, body } = await answer
+    return [status, (body as ErrorBody).error.code]
   }
 
-  test('is ready when the store answers', async () => {
-    expect(await http.call('GET', '/readyz')).toMatchObject({
-      status: 200,
-      body: { status: 'ready', checks: { store: 'ok', server: 'ok' } },
+  async function submit(queue: string, token = tokens.mine, more: object = {}): Promise<string> {
+    const { body } = await call('POST', '/v1/jobs', { token, body: { kind: 'work', queue, ...more } })
+    return (body as SubmitResponse).job_id
+  }
+
+  const state = async (jobId: string) => ((await call('GET', `/v1/jobs/${jobId}`)).body as JobDetail).state
+
+  async function ended(begun: Awaited<ReturnType<typeof call>>): Promise<OperationShape> {
+    expect(begun).toMatchObject({ status: 202 })
+    const { operation_id } = begun.body as OperationShape
+    const tick = redriver(http.services.deps.store, await lead(http.services.deps.store))
+    return until('the operation', async () => {
+      await tick()
+      const { body } = await call('GET', `/v1/operations/${operation_id}`)
+      return (body as OperationShape).state !== 'running' && (body as OperationShape)
     })
+  }
+
+  test('cancel all that match, after a dry run, and retry them', async () => {
+    const queue = unique('q')
+    const ids = [await submit(queue), await submit(queue), await submit(queue)]
+    const filter = { queue, state: 'PENDING' }
+    expect((await operate({ action: 'cancel', filter, dry_run: true })).body).toEqual({
+      dry_run: true,
+      action: 'cancel',
+      matched: 3,
+      capped: false,
+      by_state: { PENDING: { count: 3, capped: false } },
+    })
+    const begun = await operate({ action: 'cancel', filter, per_second: 1_000 })
+    expect(begun.body).toEqual({
+      operation_id: expect.any(String),
+      action: 'cancel',
+      state: 'running',
+      filter,
+      job_ids: null,
+      per_second: 1_000,
+      matched: 3,
+      done: 0,
+      waiting: 0,
+      skipped: 0,
+      refused: 0,
+      created_by: 'op',
+      created_at: expect.any(String),
+      ended_at: null,
+    })
+    expect(await ended(begun)).toMatchObject({ state: 'done', done: 3, ended_at: expect.any(String) })
+    for (const id of ids) expect(await state(id)).toBe('CANCELED')
+    const again = await operate({ action: 'retry', job_ids: ids })
+    expect(again.body).toMatchObject({ matched: 3, filter: null, job_ids: [...ids].sort() })
+    expect(await ended(again)).toMatchObject({ done: 3 })
+    for (const id of ids) expect(await state(id)).toBe('PENDING')
   })
 
-  test('metrics count submits, keys, refusals, reservations, batches, requests and jobs', async () => {
-    await submit({ kind: 'work' })
-    await submit({ kind: 'work', idempotency_key: 'k' })
-    await submit({ kind: 'work', idempotency_key: 'k' })
-    await submit({ kind: 'play', idempotency_key: 'k' })
-    await http.call('POST', '/v1/reservations')
-    await http.call('PUT', '/v1/quotas/local', { body: { max_concurrent: 1 } })
-    await submit({ kind: 'work' })
-    await http.call('POST', '/v1/reservations')
-    await http.call('DELETE', '/v1/quotas/local')
-    await http.call('GET', '/v1/jobs/none')
-    await http.call('GET', '/no/such/path')
-
-    const found = await http.call('GET', '/metrics')
-    expect(found.headers['content-type']).toMatch(/^text\/plain; version=0\.0\.4/)
-    const expected = {
-      'ichido_submits_total{outcome="created",keyed="false"}': 1,
-      'ichido_submits_total{outcome="created",keyed="true"}': 1,
-      'ichido_submits_total{outcome="replayed",keyed="true"}': 1,
-      'ichido_submits_total{outcome="refused",keyed="true"}': 1,
-      'ichido_submits_total{outcome="refused",keyed="false"}': 1,
-      'ichido_idempotency_keys_total{result="hit"}': 1,
-      'ichido_idempotency_keys_total{result="miss"}': 1,
-      'ichido_idempotency_keys_total{result="mismatch"}': 1,
-      'ichido_quota_refusals_total{code="QUOTA_EXCEEDED"}': 2,
-      'ichido_reservations_total{outcome="reserved"}': 1,
-      'ichido_reservations_total{outcome="refused"}': 1,
-      'ichido_batch_items_sum{batch="submit"}': 5,
-      'ichido_batch_items_count{batch="submit"}': 5,
-      'ichido_store_batch_seconds_count{batch="submit"}': 5,
-      'ichido_http_request_seconds_count{method="POST",route="/v1/jobs",status="201"}': 3,
-      'ichido_http_request_seconds_count{method="POST",route="/v1/jobs",status="409"}': 2,
-      'ichido_http_request_seconds_count{method="GET",route="/v1/jobs/:job_id",status="404"}': 1,
-      'ichido_http_request_seconds_count{method="GET",route="none",status="404"}': 1,
-      'ichido_jobs{state="PENDING"}': 2,
-      'ichido_jobs{state="RUNNING"}': 0,
-      [`ichido_build_info{version="0.0.0-test",node="${process.version}"}`]: 1,
-    }
-    const values = await Promise.all(Object.keys(expected).map(async (series) => [series, await metric(series)]))
-    expect(Object.fromEntries(values)).toEqual(expected)
-    expect(await metric('process_cpu_seconds_total')).toBeGreaterThan(0)
-    expect(found.text).not.toMatch(/no\/such\/path|route="\/v1\/jobs\/none/)
+  test('a redrive is an operation, and other operations are no redrives', async () => {
+    const redrive = await operate({ action: 'redrive', filter: { queue: unique('none') } })
+    const { operation_id } = redrive.body as OperationShape
+    expect((await call('GET', `/v1/dead-letters/redrives/${operation_id}`)).body).toMatchObject({ matched: 0 })
+    expect(await ended(redrive)).toMatchObject({ action: 'redrive', state: 'done', matched: 0 })
+    const cancel = (await operate({ action: 'cancel', filter: { queue: unique('none') } })).body as OperationShape
+    const path = `/v1/dead-letters/redrives/${cancel.operation_id}`
+    expect(await code(call('GET', path))).toEqual([404, 'NOT_FOUND'])
+    expect(await code(call('POST', `${path}/abort`))).toEqual([404, 'NOT_FOUND'])
+    expect((await call('POST', `/v1/operations/${cancel.operation_id}/abort`)).body).toMatchObject({ state: 'aborted' })
+    expect((await call('POST', `/v1/operations/${cancel.operation_id}/abort`)).status).toBe(200)
+    expect(await code(call('POST', `/v1/operations/${operation_id}/abort`))).toEqual([409, 'ALREADY_ENDED'])
+    const { data, next_cursor } = (await call('GET', '/v1/operations?limit=1')).body as Page<OperationShape>
+    expect(data).toMatchObject([{ operation_id: cancel.operation_id }])
+    const next = (await call('GET', `/v1/operations?limit=1&cursor=${next_cursor}`)).body as Page<OperationShape>
+    expect(next.data).toMatchObject([{ operation_id }])
   })
 
-  test('stats count jobs by state', async () => {
-    const { job_id } = (await submit({ kind: 'work' })).body as SubmitResponse
-    await http.call('POST', `/v1/jobs/${job_id}/cancel`)
-    // On a slow machine a count is cached for up to 5 s.
-    await expect
-      .poll(async () => (await http.call('GET', '/v1/stats')).body, { timeout: 30_000 })
-      .toMatchObject({ CANCELED: 1, RUNNING: 0 })
+  test('a submitter changes and sees only its own', async () => {
+    const queue = unique('q')
+    const [mine, theirs] = [await submit(queue), await submit(queue, tokens.other)]
+    const dry = await operate({ action: 'cancel', filter: { queue }, dry_run: true }, tokens.mine)
+    expect(dry.body).toMatchObject({ matched: 1 })
+    const listed = await operate({ action: 'cancel', job_ids: [mine, theirs] }, tokens.mine)
+    expect(listed.body).toMatchObject({ matched: 1, job_ids: [mine] })
+    expect(await ended(listed)).toMatchObject({ done: 1 })
+    expect([await state(mine), await state(theirs)]).toEqual(['CANCELED', 'PENDING'])
+    const foreign = operate({ action: 'cancel', filter: { user_id: 'other' } }, tokens.mine)
+    expect(await code(foreign)).toEqual([403, 'FORBIDDEN'])
+    expect(await code(operate({ action: 'cancel', filter: {} }, tokens.viewer))).toEqual([403, 'FORBIDDEN'])
+    const { operation_id } = listed.body as OperationShape
+    const path = `/v1/operations/${operation_id}`
+    expect(await code(call('GET', path, { token: tokens.other }))).toEqual([404, 'NOT_FOUND'])
+    expect(await code(call('POST', `${path}/abort`, { token: tokens.other }))).toEqual([404, 'NOT_FOUND'])
+    const own = (await call('GET', '/v1/operations', { token: tokens.other })).body as Page<OperationShape>
+    expect(own.data).toEqual([])
   })
 
-  test('a job has its runs, its events, and its result at the end', async () => {
-    const payload = { deep: [1, { é: null }] }
-    const made = await submit({ kind: 'work', queue: 'q', payload, labels: { a: 'b' }, max_attempts: 2, priority: 3 })
-    const { job_id } = made.body as SubmitResponse
-    expect(await http.call('GET', `/v1/jobs/${job_id}`)).toMatchObject({
-      status: 200,
-      body: {
-        job_id,
-        payload,
-        labels: { a: 'b' },
-        priority: 3,
-        policy: { max_attempts: 2 },
-        runs: [{ run_no: 1, state: 'PENDING' }],
-      },
-    })
-    expect(errorOf(await http.call('GET', `/v1/jobs/${job_id}/result`))).toMatchObject({
-      code: 'RESULT_NOT_READY',
-      details: { state: 'PENDING' },
-    })
+  test.each<[string, object]>([
+    ['action', { filter: {} }],
+    ['action', { action: 'delete', filter: {} }],
+    ['job_ids', { action: 'cancel' }],
+    ['job_ids', { action: 'cancel', filter: {}, job_ids: [v7()] }],
+    ['job_ids', { action: 'retry', job_ids: [] }],
+    ['job_ids.0', { action: 'retry', job_ids: ['x'] }],
+    ['per_second', { action: 'retry', filter: {}, per_second: 0 }],
+    ['filter.state', { action: 'cancel', filter: { state: 'SUCCEEDED' } }],
+    ['filter.state', { action: 'retry', filter: { waiting_longer_than_seconds: 5 } }],
+    ['filter.error_code', { action: 'retry', filter: { error_code: '' } }],
+    ['filter.dead_after', { action: 'cancel', filter: { dead_after: '2026-01-01T00:00:00Z' } }],
+    ['filter.label', { action: 'redrive', filter: { label: 'a:b' } }],
+    ['more', { action: 'cancel', filter: {}, more: 1 }],
+  ])('a wrong %s is named: %j', async (field, body) => {
+    const { status, body: answer } = await operate(body)
+    expect([status, (answer as ErrorBody).error.details.field]).toEqual([400, field])
+  })
 
-    const waiting = http.call('GET', `/v1/jobs/${job_id}/result?wait_seconds=50`)
-    const { runs } = http.services
-    const request = { queues: ['q'], kinds: ['work'], max: 1, waitMs: 0, startId: 's' }
-    const [lease] = await runs.lease('worker', request)
-    const report = {
-      verb: 'finish',
-      result: '{"bytes":7}',
-      summaryText: null,
-      freqsCsv: null,
-      meta: null,
-      costMicros: null,
-    } as const
-    await runs.finish('worker', lease?.lease_id ?? '', report)
-    expect(await waiting).toMatchObject({ status: 200, body: { job_id, state: 'SUCCEEDED', result: { bytes: 7 } } })
-    const events = await http.call('GET', `/v1/jobs/${job_id}/events?after=1`)
-    expect(events).toMatchObject({
-      status: 200,
-      body: { ended: true, events: [{ cursor: 2, data: { state: 'RUNNING' } }, { cursor: 3 }] },
-    })
-    expect(errorOf(await http.call('POST', `/v1/jobs/${job_id}/cancel`)).code).toBe('ALREADY_ENDED')
+  test('unknown operations are not found', async () => {
+    expect(await code(call('GET', `/v1/operations/${v7()}`))).toEqual([404, 'NOT_FOUND'])
+    expect(await code(call('POST', `/v1/operations/${v7()}/abort`))).toEqual([404, 'NOT_FOUND'])
   })
 })

@@ -139,6 +139,10 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
   const trigger = await make<{ trigger_id: string }>(owner, 'POST', '/v1/triggers', { topic: 'any', dedupe_key: key })
   const reservation = await make<{ reservation_id: string }>(owner, 'POST', '/v1/reservations', {})
   const redrive = await make<{ redrive_id: string }>(owner, 'POST', '/v1/dead-letters/redrive', { job_ids: [dead] })
+  const operation = await make<{ operation_id: string }>(owner, 'POST', '/v1/operations', {
+    action: 'cancel',
+    filter: { queue: `none-${n}` },
+  })
   const artifact = await sendArtifact(http, as(owner), `file-${n}`)
   const spare = admin === undefined ? 'none' : await spareToken(http, admin)
   const enrollTokens = await Promise.all(
@@ -165,6 +169,7 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
       'settings:name': 'reap_batch_max',
       backfill_id: backfill.backfill_id,
       redrive_id: redrive.redrive_id,
+      operation_id: operation.operation_id,
       trigger_id: trigger.trigger_id,
       artifact_id: artifact,
     },
