@@ -18,8 +18,8 @@ export function createRedrive(
       (leased) => store.write(stepRedrive(term, { ...item, leased })),
       ({ retried }) => retried.flatMap(({ ready }) => ready ?? []),
     )
-    for (const { parkedMs } of retried) {
-      meter.retried('redrive')
+    for (const { parkedMs, queue } of retried) {
+      meter.retried('redrive', queue)
       if (parkedMs !== null) meter.deadLetterResolved('redriven', parkedMs)
     }
     bus.wake([...new Set(retried.flatMap(({ queue, jobId }) => [`queue:${queue}` as const, `job:${jobId}` as const]))])

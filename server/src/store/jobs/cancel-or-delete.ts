@@ -48,7 +48,7 @@ export const readCancels = statement('read_cancels', {
 })
 
 export type CancelOutcome =
-  | { kind: 'canceled' }
+  | { kind: 'canceled'; queue: string }
   /** The run is RUNNING. Its worker is asked to stop, and then the run ends CANCELED. */
   | { kind: 'requested'; workerId: string }
   | { kind: 'repeated' }
@@ -82,11 +82,12 @@ export function findCancels(workerId: string, limit: number): Command<string[]> 
 function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null> {
   const job_id = jobId
   const [waiting] = yield* each(endReady, [{ job_id, state: 'CANCELED', error: null }])
-  if (waiting !== undefined) return yield* canceled(jobId, waiting.worker_id === null ? 'PENDING' : 'ORPHANED', by)
+  if (waiting !== undefined) return yield* canceled(waiting, waiting.worker_id === null ? 'PENDING' : 'ORPHANED', by)
   const run = yield* one(lockHeldRun, { job_id })
   if (run !== undefined && run.started_at === null) {
-    yield* each(endHeld, [{ job_id, state: 'CANCELED', error: null }])
-    return yield* canceled(jobId, 'ASSIGNED', by)
+    const [assigned] = yield* each(endHeld, [{ job_id, state: 'CANCELED', error: null }])
+    if (assigned === undefined) throw new Error('A run that is locked can be ended')
+    return yield* canceled(assigned, 'ASSIGNED', by)
   }
   if (run !== undefined) {
     if (run.cancel_requested_at === null) {
@@ -104,10 +105,14 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
   return job === undefined ? { kind: 'refused', reason: 'NOT_FOUND', state: null } : null
 }
 
-function* canceled(jobId: string, before: RunState, by: By | null): Work<CancelOutcome> {
+function* canceled(
+  { job_id: jobId, queue }: { readonly job_id: string; readonly queue: string },
+  before: RunState,
+  by: By | null,
+): Work<CancelOutcome> {
   yield* giveBack([jobId])
   if (by !== null) yield* record(by, 'job.cancel', jobId, { state: before }, { state: 'CANCELED' })
-  return { kind: 'canceled' }
+  return { kind: 'canceled', queue }
 }
 
 export type DeleteOutcome =
