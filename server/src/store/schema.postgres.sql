@@ -377,6 +377,18 @@ CREATE TABLE ichido.once_counters (
   CONSTRAINT once_counters_pkey PRIMARY KEY (job_id, node_id)
 );
 
+CREATE TABLE ichido.queue_series (
+  queue text NOT NULL,
+  at bigint NOT NULL,
+  span integer NOT NULL,
+  counted_by text NOT NULL,
+  batch_n bigint NOT NULL,
+  activity bigint NOT NULL,
+  figures text NOT NULL,
+  CONSTRAINT queue_series_pkey PRIMARY KEY (queue, at, span, counted_by)
+) WITH (fillfactor=50);
+CREATE INDEX queue_series_span ON ichido.queue_series USING btree (span, at);
+
 CREATE TABLE ichido.queue_times (
   queue text NOT NULL,
   priority integer NOT NULL,

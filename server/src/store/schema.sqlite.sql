@@ -392,6 +392,19 @@ CREATE TABLE once_counters (
   PRIMARY KEY (job_id, node_id)
 ) STRICT;
 
+CREATE TABLE queue_series (
+  queue text NOT NULL,
+  at INTEGER NOT NULL,
+  span integer NOT NULL,
+  counted_by text NOT NULL,
+  batch_n INTEGER NOT NULL,
+  activity INTEGER NOT NULL,
+  figures text NOT NULL,
+  PRIMARY KEY (queue, at, span, counted_by)
+) STRICT;
+
+CREATE INDEX queue_series_span ON queue_series (span, at);
+
 CREATE TABLE queue_times (
   queue text NOT NULL,
   priority integer NOT NULL,

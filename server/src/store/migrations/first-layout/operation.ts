@@ -1,4 +1,5 @@
 import type { Ddl } from '../migration.ts'
+import { oftenUpdated } from './keys-and-limits.ts'
 
 /** Leadership, settings, the audit log, alerts and counters. */
 export const operation: readonly Ddl[] = [
@@ -68,7 +69,7 @@ export const operation: readonly Ddl[] = [
   // The figures of a queue in a block of `span` minutes that begins at the minute `at`. `counted_by` is '' for the samples of the
   // leader and for blocks that were rolled up. A node replaces its row of the current minute each second: no index contains a
   // column that this changes.
-  `CREATE TABLE ichido.queue_series (
+  oftenUpdated(`CREATE TABLE ichido.queue_series (
     queue text NOT NULL,
     at bigint NOT NULL,
     span integer NOT NULL,
@@ -77,7 +78,7 @@ export const operation: readonly Ddl[] = [
     activity bigint NOT NULL,
     figures text NOT NULL,
     PRIMARY KEY (queue, at, span, counted_by)
-  )`,
+  )`),
   'CREATE INDEX queue_series_span ON ichido.queue_series (span, at)',
 
   // The relay has sent the events of all jobs to Redis up to this position. `checkpoints` are earlier positions.
