@@ -233,3 +233,49 @@ export interface SessionShape {
   /** True in open mode: there is nothing to sign in to. */
   open: boolean
 }
+
+/** The statistics of a range, of one queue or of all. */
+export interface SeriesShape {
+  range: '15m' | '1h' | '24h' | '7d'
+  step_seconds: number
+  from: string
+  to: string
+  /** Null: all queues together. `*`: those without a series of their own. */
+  queue: string | null
+  /** The queues with figures in the range, the most active first; at most 200. */
+  queues: string[]
+  points: SeriesPointShape[]
+}
+
+/** Gauges are null if the leader took no sample in the step. */
+export interface SeriesPointShape {
+  at: string
+  /** False for the last step, which has not ended yet. */
+  complete: boolean
+  submitted: number
+  started: number
+  succeeded: number
+  failed: number
+  timed_out: number
+  canceled: number
+  retried: number
+  dead_lettered: number
+  key_hits: number
+  cost: number
+  wait_ms: PercentilesShape
+  run_ms: PercentilesShape
+  ready: number | null
+  delayed: number | null
+  running: number | null
+  oldest_waiting_seconds: number | null
+  dead_letters: number | null
+  workers_online: number | null
+  sampled: boolean
+  sampled_minutes: number
+}
+
+/** Null without values. */
+export interface PercentilesShape {
+  p50: number | null
+  p99: number | null
+}

@@ -1,6 +1,16 @@
-import { ALERT_RULES, type AlertShape, type BackupShape, JOB_STATES, type SettingShape } from '@ichido/sdk/protocol'
+import {
+  ALERT_RULES,
+  type AlertShape,
+  type BackupShape,
+  JOB_STATES,
+  NAME_RULE,
+  type SeriesPointShape,
+  type SeriesShape,
+  type SettingShape,
+} from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { listQuery, time, yesOrNo } from './common.ts'
+import { OTHER_QUEUES, SERIES_RANGES } from '../core/limits/series.ts'
+import { isName, listQuery, time, yesOrNo } from './common.ts'
 
 /** Any name, because the answer to an unknown name lists the known ones. */
 export const settingParams = z.object({ name: z.string().max(100) })
@@ -51,3 +61,63 @@ export const backup = z
   .meta({ id: 'Backup' }) satisfies z.ZodType<BackupShape>
 
 export const stats = z.record(z.enum(JOB_STATES), z.int())
+
+const queueOfSeries = z
+  .string()
+  .refine((text) => text === OTHER_QUEUES || isName(text), `${NAME_RULE}, or ${OTHER_QUEUES}`)
+
+export const seriesQuery = z.strictObject({
+  range: z.enum(SERIES_RANGES).meta({
+    description: 'The steps are 1 minute for `15m` and `1h`, 15 minutes for `24h`, and 2 hours for `7d`',
+  }),
+  queue: queueOfSeries.optional().meta({
+    description: 'Default: all queues together. `*`: the queues beyond the 200 that have their own series, together',
+  }),
+})
+
+const count = z.int()
+const gauge = z.int().nullable()
+const milliseconds = z
+  .object({ p50: z.number().nullable(), p99: z.number().nullable() })
+  .meta({ description: 'From a histogram whose buckets grow by √2; null without values' })
+
+const seriesPoint = z
+  .object({
+    at: time.meta({ description: 'The beginning of the step' }),
+    complete: z.boolean().meta({ description: 'False for the last step, which has not ended yet' }),
+    submitted: count.meta({ description: 'Jobs that were submitted, or made by ticks and triggers' }),
+    started: count.meta({ description: 'Runs that started' }),
+    succeeded: count,
+    failed: count.meta({ description: 'Runs, not jobs: a job that fails and is retried counts each time' }),
+    timed_out: count,
+    canceled: count,
+    retried: count.meta({ description: 'Jobs that got a next run: by their policy, a person or a redrive' }),
+    dead_lettered: count.meta({ description: 'Jobs that became dead letters' }),
+    key_hits: count.meta({ description: 'Submissions whose key named an existing job' }),
+    cost: z.number().meta({ description: 'The cost that workers reported with results' }),
+    wait_ms: milliseconds,
+    run_ms: milliseconds,
+    ready: gauge.meta({ description: 'The most runs that could be leased, of all samples in the step' }),
+    delayed: gauge,
+    running: gauge.meta({ description: 'Runs that workers hold' }),
+    oldest_waiting_seconds: z.number().nullable(),
+    dead_letters: gauge,
+    workers_online: gauge.meta({ description: 'The fewest workers online, of all samples; over all queues' }),
+    sampled: z.boolean().meta({ description: 'False if the leader took no sample in the step; then gauges are null' }),
+    sampled_minutes: z.int().meta({ description: 'For how many minutes of the step there is a sample' }),
+  })
+  .meta({ id: 'SeriesPoint' }) satisfies z.ZodType<SeriesPointShape>
+
+export const series = z
+  .object({
+    range: z.enum(SERIES_RANGES),
+    step_seconds: z.int(),
+    from: time,
+    to: time,
+    queue: z.string().nullable(),
+    queues: z
+      .array(z.string())
+      .meta({ description: 'The queues with figures in the range, the most active first; at most 200' }),
+    points: z.array(seriesPoint).meta({ description: 'One for each step, the oldest first' }),
+  })
+  .meta({ id: 'Series' }) satisfies z.ZodType<SeriesShape>

@@ -166,7 +166,8 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     async close(leftBehind = []) {
       await backups?.close()
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
-      await Promise.all([services.evidence.close(), services.minuteCounts.close(), services.fairTags.close()])
+      const { evidence, minuteCounts, seriesCounts, fairTags } = services
+      await Promise.all([evidence, minuteCounts, seriesCounts, fairTags].map((one) => one.close()))
       await redis?.close()
       await bus.close()
       const close = () => store.close()

@@ -41,6 +41,13 @@ import {
   type MinuteCounts,
   type PromiseCounters,
 } from './system/counters.ts'
+import {
+  countingBySeries,
+  createSeriesCounts,
+  createSeriesService,
+  type SeriesCounts,
+  type SeriesService,
+} from './system/series.ts'
 import { createSettingsService, type SettingsService } from './system/settings.ts'
 import { createHookService, createTriggerService, type HookService, type TriggerService } from './triggers/triggers.ts'
 import { createWorkerService, type WorkerService } from './workers/workers.ts'
@@ -76,6 +83,8 @@ export interface Services {
   backups: BackupService
   evidence: PromiseCounters
   minuteCounts: MinuteCounts
+  seriesCounts: SeriesCounts
+  series: SeriesService
   audit: AuditService
   alerts: AlertService
 }
@@ -89,7 +98,8 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
   const settings = createSettingsService(watched, fixed)
   const evidence = createPromiseCounters({ ...watched, settings })
   const minuteCounts = createMinuteCounts(watched)
-  const meter = countingByMinute(given.meter, minuteCounts)
+  const seriesCounts = createSeriesCounts(watched)
+  const meter = countingBySeries(countingByMinute(given.meter, minuteCounts), seriesCounts)
   const deps = { ...watched, meter, fullDisks, settings, evidence }
   const fairTags = createFairTags(deps)
   const dispatcher = new PollDispatcher(deps, fairTags)
@@ -133,6 +143,8 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     backups: createBackupService(deps),
     evidence,
     minuteCounts,
+    seriesCounts,
+    series: createSeriesService(deps),
     audit: createAuditService(deps),
     alerts: createAlertService(deps),
   }

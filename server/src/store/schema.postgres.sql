@@ -403,6 +403,18 @@ CREATE TABLE ichido.operations (
 );
 CREATE INDEX operations_running ON ichido.operations USING btree (next_at) WHERE (state = 'running'::text);
 
+CREATE TABLE ichido.queue_series (
+  queue text NOT NULL,
+  at bigint NOT NULL,
+  span integer NOT NULL,
+  counted_by text NOT NULL,
+  batch_n bigint NOT NULL,
+  activity bigint NOT NULL,
+  figures text NOT NULL,
+  CONSTRAINT queue_series_pkey PRIMARY KEY (queue, at, span, counted_by)
+) WITH (fillfactor=50);
+CREATE INDEX queue_series_span ON ichido.queue_series USING btree (span, at);
+
 CREATE TABLE ichido.queue_times (
   queue text NOT NULL,
   priority integer NOT NULL,

@@ -418,6 +418,19 @@ CREATE TABLE operations (
 
 CREATE INDEX operations_running ON operations (next_at) WHERE state = 'running';
 
+CREATE TABLE queue_series (
+  queue text NOT NULL,
+  at INTEGER NOT NULL,
+  span integer NOT NULL,
+  counted_by text NOT NULL,
+  batch_n INTEGER NOT NULL,
+  activity INTEGER NOT NULL,
+  figures text NOT NULL,
+  PRIMARY KEY (queue, at, span, counted_by)
+) STRICT;
+
+CREATE INDEX queue_series_span ON queue_series (span, at);
+
 CREATE TABLE queue_times (
   queue text NOT NULL,
   priority integer NOT NULL,

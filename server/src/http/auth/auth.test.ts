@@ -149,6 +149,7 @@ describe.each(ENGINES)('roles on %s', (engine) => {
     ['GET', '/v1/tokens', undefined, [FORBIDDEN, FORBIDDEN, FORBIDDEN, 200]],
     ['POST', '/v1/tokens', { user_id: 'bob', role: 'viewer' }, [FORBIDDEN, FORBIDDEN, FORBIDDEN, 201]],
     ['GET', '/v1/stats', undefined, [200, FORBIDDEN, 200, 200]],
+    ['GET', '/v1/stats/series?range=15m', undefined, [200, FORBIDDEN, 200, 200]],
     ['GET', '/metrics', undefined, [200, FORBIDDEN, 200, 200]],
     ['POST', '/v1/jobs/:job/cancel', undefined, [FORBIDDEN, NOT_FOUND, 200, 200]],
   ]

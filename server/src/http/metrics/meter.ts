@@ -154,13 +154,15 @@ export function createMeter(registers: Registry[]): Meter {
       else if (code === 'IDEMPOTENCY_KEY_REUSED') keys.inc({ result: 'mismatch' })
       else if (code === 'QUOTA_EXCEEDED' || code === 'COST_LIMIT_EXCEEDED') refusals.inc({ code })
     },
+    // Ticks and triggers have counters of their own.
+    made() {},
     leasedAtSubmit: (jobs) => atSubmit.inc(jobs),
     reservation(outcome) {
       reservations.inc({ outcome })
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
     },
     started: (waitedMs) => waits.observe(waitedMs / 1000),
-    ended(state, retries = 0) {
+    ended(state, retries) {
       ended.inc({ state })
       if (retries > 0) retriesEnded.inc({ state })
     },

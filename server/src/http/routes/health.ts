@@ -1,6 +1,7 @@
 import { JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { stats } from '../../contract/system.ts'
+import { series, seriesQuery, stats } from '../../contract/system.ts'
+import type { SeriesRange } from '../../core/limits/series.ts'
 import { sharedRead, within } from '../../services/wait.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { rationedRead, STORE_TIMEOUT_MS, type StoreCheck } from '../metrics/store-check.ts'
@@ -39,6 +40,8 @@ export function healthRoutes(
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const triggerCounts = rationedRead(world, () => services.triggers.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
+  const queuesIn = (range: SeriesRange) => rationedRead(world, () => services.series.queues(range))
+  const seriesQueues = { '15m': queuesIn('15m'), '1h': queuesIn('1h'), '24h': queuesIn('24h'), '7d': queuesIn('7d') }
   /** Null: the store did not answer in time. */
   const inTime = <T>(read: Promise<T>) => within(world, STORE_TIMEOUT_MS, read, null).catch(() => null)
   /** If the store is down, nothing is read, because each read would wait for it. */
@@ -134,6 +137,26 @@ export function healthRoutes(
       },
     },
     async () => byState(await counts()),
+  )
+
+  app.get(
+    '/v1/stats/series',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Read series of statistics',
+        description:
+          'The nodes count what they commit, by the minute and the queue. The leader samples the gauges once a minute. All nodes give the same answer. ' +
+          'A node that is killed loses the counts of its last second.',
+        querystring: seriesQuery,
+        response: answers({ 200: ['The series', series] }),
+      },
+    },
+    async ({ query: { range, queue = null } }) => {
+      const [read, queues] = await Promise.all([services.series.read(range, queue), seriesQueues[range]()])
+      return { ...read, queues }
+    },
   )
 }
 

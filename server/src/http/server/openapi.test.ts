@@ -6,7 +6,7 @@ import { events } from '../../contract/events.ts'
 import { jobDetail, job as jobShape } from '../../contract/jobs.ts'
 import { newReservation, quota, reservation, user } from '../../contract/limits.ts'
 import { batchResponse, key, submitResponse } from '../../contract/submit.ts'
-import { stats } from '../../contract/system.ts'
+import { series, stats } from '../../contract/system.ts'
 import { EVERY_JOB } from '../../store/jobs/list-jobs.ts'
 import { type Call, type TestApp, testApp } from '../../testing/http/app.ts'
 
@@ -75,6 +75,7 @@ describe('the description of the API', () => {
         'GET /v1/workers/{worker_id}',
         'DELETE /v1/workers/{worker_id}',
         'GET /v1/stats',
+        'GET /v1/stats/series',
         'GET /healthz',
         'GET /readyz',
         'GET /metrics',
@@ -183,6 +184,7 @@ describe('an answer', () => {
     await expectAsDescribed(quota, 'GET', '/v1/quotas/local')
     await expectAsDescribed(page(user), 'GET', '/v1/users')
     await expectAsDescribed(stats, 'GET', '/v1/stats')
+    await expectAsDescribed(series, 'GET', '/v1/stats/series?range=1h')
     await expectAsDescribed(errorBody, 'GET', '/v1/jobs/none')
 
     const { runs } = http.services

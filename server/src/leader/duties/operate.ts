@@ -19,14 +19,14 @@ export function createOperate(
       (leased) => store.write(stepOperation(term, { ...item, leased })),
       ({ retried }) => retried.flatMap(({ ready }) => ready ?? []),
     )
-    for (const { parkedMs } of retried) {
-      meter.retried(action === 'redrive' ? 'redrive' : 'person')
+    for (const { parkedMs, queue } of retried) {
+      meter.retried(action === 'redrive' ? 'redrive' : 'person', queue)
       if (parkedMs !== null) meter.deadLetterResolved(action === 'redrive' ? 'redriven' : 'retried', parkedMs)
     }
-    for (const _ of canceled) meter.ended('CANCELED')
+    for (const { queue } of canceled) meter.ended('CANCELED', 0, queue)
     const topics = [
       ...retried.flatMap(({ queue, jobId }) => [`queue:${queue}` as const, `job:${jobId}` as const]),
-      ...canceled.map((jobId) => `job:${jobId}` as const),
+      ...canceled.map(({ jobId }) => `job:${jobId}` as const),
       ...requested.flatMap(({ jobId, workerId }) => [`job:${jobId}` as const, `worker:${workerId}` as const]),
     ]
     if (topics.length > 0) bus.wake([...new Set(topics)])

@@ -45,10 +45,10 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   }
 
   function tell(ended: readonly Ended[], orphaned: readonly string[] = []): void {
-    for (const { state, dead, retries, retried } of ended) {
-      options.meter.ended(state, retries)
-      if (retried) options.meter.retried('policy')
-      if (dead) options.meter.deadLetterMade()
+    for (const { state, dead, retries, retried, endedIn } of ended) {
+      options.meter.ended(state, retries, endedIn)
+      if (retried) options.meter.retried('policy', endedIn)
+      if (dead) options.meter.deadLetterMade(endedIn)
     }
     const queues = new Set([...orphaned, ...ended.flatMap(({ queue }) => queue ?? [])])
     bus.wake([

@@ -1,4 +1,5 @@
 import type { World } from '@ichido/sdk/world'
+import { SERIES_KEPT_MINUTES } from '../../core/limits/series.ts'
 import type { SettingName } from '../../core/limits/settings.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
 import type { Meter } from '../../services/system/meter.ts'
@@ -23,6 +24,7 @@ import {
   removeReservations,
   removeTriggers,
 } from '../../store/system/retention.ts'
+import { removeSeries } from '../../store/system/series.ts'
 import type { Term } from '../../store/system/term.ts'
 import { minuteCountsMs } from './alerts/windowed.ts'
 
@@ -70,6 +72,7 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () => inBatches('user_names', DAY_MS, (ageMs, max) => removeNames(term, ageMs, max)),
     () => inBatches('queue_times', DAY_MS, (ageMs, max) => removeQueueTimes(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
+    () => inBatches('queue_series', SERIES_KEPT_MINUTES, (minutes, max) => removeSeries(term, minutes, max)),
     events,
     outlivedResults,
     jobs,

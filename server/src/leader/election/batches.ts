@@ -3,7 +3,7 @@ import type { Deps } from '../../services/deps.ts'
 import type { FairTags } from '../../services/leasing/fair-tags.ts'
 import type { Tagged } from '../../store/leasing/fair-tags.ts'
 import type { Command } from '../../store/port.ts'
-import type { Maker } from '../../store/schedules/definition-jobs.ts'
+import type { MadeJob, Maker } from '../../store/schedules/definition-jobs.ts'
 import type { Leading } from './elect.ts'
 
 /** Shared by the duties that make jobs. */
@@ -18,13 +18,14 @@ export const BATCH_CHARS_MAX = 4 * 1024 * 1024
 
 /** Runs a command that makes jobs. Then wakes the queues whose new jobs can be leased now. */
 export async function makeJobs<T>(
-  { world, store, bus, fairTags }: MakerDeps,
+  { world, store, bus, meter, fairTags }: MakerDeps,
   commandOf: (maker: Maker) => Command<T>,
-  madeIn: (answer: T) => readonly { ready: Tagged | null }[],
+  madeIn: (answer: T) => readonly Pick<MadeJob, 'ready' | 'madeIn'>[],
 ): Promise<T> {
   const readyIn = (answer: T) => madeIn(answer).flatMap(({ ready }) => ready ?? [])
   const run = (leased: Maker['leased']) => store.write(commandOf({ newId: world.uuid, leased }))
   const answer = await fairTags.learnFrom(run, readyIn)
+  for (const { madeIn: queue } of madeIn(answer)) if (queue !== undefined) meter.made(queue)
   wakeQueues(bus, readyIn(answer))
   return answer
 }

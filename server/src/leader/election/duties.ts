@@ -7,6 +7,7 @@ import { createPromote } from '../duties/promote.ts'
 import { createReap } from '../duties/reap.ts'
 import { createRelay } from '../duties/relay.ts'
 import { createRetain } from '../duties/retain.ts'
+import { createSample, SAMPLE_INTERVAL_MS } from '../duties/sample.ts'
 import { createBackfill, createSchedule } from '../duties/schedule.ts'
 import { createExpireUploads, createTidyArtifacts } from '../duties/tidy-artifacts.ts'
 import { createTrigger } from '../duties/trigger.ts'
@@ -29,13 +30,14 @@ const dutyOf =
 
 /** The duties of every node. Several nodes at once do no harm. */
 export function nodeDuties(services: Services): Duty[] {
-  const { deps, fairTags, evidence, minuteCounts } = services
+  const { deps, fairTags, evidence, minuteCounts, seriesCounts } = services
   const { blobs } = deps
   const duty = dutyOf(services)
   const duties = [
     duty('promote', 'promote_interval_seconds', createPromote({ ...deps, fairTags })),
     duty('evidence', 'evidence_interval_seconds', async () => {
       await minuteCounts.flush()
+      await seriesCounts.flush()
       return evidence.flush()
     }),
     duty('expire-uploads', 'uploads_interval_seconds', createExpireUploads(deps)),
@@ -72,6 +74,7 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
     duty('operate', 'operation_interval_seconds', createOperate({ ...deps, fairTags }, leading)),
     duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops, onAlert }, leading)),
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
+    { name: 'sample', intervalMs: () => SAMPLE_INTERVAL_MS, tick: createSample(deps, leading) },
     { name: 'vacuum', intervalMs: () => VACUUM_INTERVAL_MS, tick: createVacuum(deps) },
   ]
   if (backups !== undefined) {

@@ -111,7 +111,7 @@ export function createDeadLetterService(
         (outcome) => (outcome.kind === 'retried' && outcome.ready !== null ? [outcome.ready] : []),
       )
       if (outcome.kind === 'refused') throw refusal(outcome)
-      meter.retried('person')
+      meter.retried('person', outcome.queue)
       if (outcome.parkedMs !== null) meter.deadLetterResolved('retried', outcome.parkedMs)
       bus.wake([`queue:${outcome.queue}`, `job:${jobId}`])
       return jobs.get(caller, jobId)
@@ -136,7 +136,7 @@ export function createDeadLetterService(
       )
       if (outcome.kind === 'refused') throw refusalError(outcome.refusal)
       const replayed = outcome.kind === 'replayed'
-      if (!replayed) meter.retried('person')
+      if (!replayed) meter.retried('person', job.queue)
       if (letter !== undefined && !replayed) {
         meter.deadLetterResolved('replaced', Math.max(0, world.now() - letter.dead_at))
       }

@@ -215,7 +215,7 @@ export class PollDispatcher {
   #leased(leases: readonly Leased[]): void {
     for (const { queue, fairTag, priority, waitedMs } of leases) {
       this.#fairTags.leased(queue, fairTag, priority)
-      if (waitedMs !== null) this.#deps.meter.started(waitedMs)
+      if (waitedMs !== null) this.#deps.meter.started(waitedMs, queue)
     }
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }

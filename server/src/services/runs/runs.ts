@@ -161,10 +161,12 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
 
   function finished({ jobId, report }: FinishItem, outcome: FinishOutcome): FinishOutcome {
     if (outcome.kind === 'recorded') {
-      meter.ended(outcome.state, outcome.retries)
-      meter.reported(outcome.state, outcome.tookMs)
-      if (outcome.next !== null) meter.retried('policy')
-      if (outcome.dead) meter.deadLetterMade()
+      const { state, queue } = outcome
+      const costMicros = report.verb === 'finish' && state === 'SUCCEEDED' ? (report.costMicros ?? 0) : 0
+      meter.ended(state, outcome.retries, queue)
+      meter.reported(state, outcome.tookMs, queue, costMicros)
+      if (outcome.next !== null) meter.retried('policy', queue)
+      if (outcome.dead) meter.deadLetterMade(queue)
     } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
     return counted(report.verb, jobId, outcome)
   }
@@ -205,7 +207,7 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     async start(workerId, leaseId, startId, version) {
       const jobId = jobOf(leaseId)
       const outcome = await starts.add({ jobId, workerId, leaseId, version: version ?? null, startId })
-      if (outcome.kind === 'started') meter.started(outcome.waitedMs)
+      if (outcome.kind === 'started') meter.started(outcome.waitedMs, outcome.queue)
       return counted('start', jobId, outcome)
     },
 
@@ -258,7 +260,7 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     async release(workerId, leaseId) {
       const jobId = jobOf(leaseId)
       const outcome = await releases.add({ jobId, workerId, leaseId, nextRunId: world.uuid() })
-      if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state)
+      if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state, 0, outcome.releasedIn)
       return counted('release', jobId, outcome)
     },
   }

@@ -123,13 +123,15 @@ export function createSubmitService(deps: Deps, { fairTags, names, submitToWaiti
   function tell(items: readonly SubmitItem[], outcomes: readonly SubmitOutcome[]): void {
     const queues = new Set<`queue:${string}`>()
     outcomes.forEach((outcome, i) => {
+      const item = items[i]
+      if (item === undefined) return
       if (outcome.kind === 'created' && outcome.due) queues.add(`queue:${outcome.queue}`)
       if (outcome.kind !== 'created') deps.evidence.notCreated(outcome)
       const code = outcome.kind === 'refused' ? outcome.refusal.code : null
       if (outcome.kind === 'refused' && outcome.refusal.code === 'MAXIMUM_REACHED') {
         deps.meter.maximumReached(outcome.refusal.details.setting)
       }
-      deps.meter.submitted(outcome.kind, (items[i]?.key ?? null) !== null, code)
+      deps.meter.submitted(outcome.kind, item.key !== null, code, item.queue)
     })
     deps.bus.wake([...queues])
   }

@@ -187,19 +187,19 @@ export function createMinuteCounts({ world, store }: { world: World; store: Stor
 export function countingByMinute(meter: Meter, counts: Pick<MinuteCounts, 'add'>): Meter {
   return {
     ...meter,
-    submitted(outcome, keyed, code) {
-      meter.submitted(outcome, keyed, code)
+    submitted(outcome, keyed, code, queue) {
+      meter.submitted(outcome, keyed, code, queue)
       if (!keyed) return
       counts.add('keyed_submits', 1)
       if (outcome === 'replayed' || code === 'IDEMPOTENCY_KEY_REUSED') counts.add('duplicate_submits', 1)
     },
-    started(waitedMs) {
-      meter.started(waitedMs)
+    started(waitedMs, queue) {
+      meter.started(waitedMs, queue)
       counts.add('runs_started', 1)
       counts.add('start_delay_ms', waitedMs)
     },
-    ended(state, retries = 0) {
-      meter.ended(state, retries)
+    ended(state, retries, queue) {
+      meter.ended(state, retries, queue)
       // A canceled run has neither failed nor succeeded.
       if (retries === 0 || state === 'CANCELED') return
       counts.add('retries_ended', 1)

@@ -3,23 +3,25 @@ import type { SettingName } from '../../core/limits/settings.ts'
 
 /** The counters of the services, for the metrics or a test. */
 export interface Meter {
-  submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null): void
+  submitted(outcome: 'created' | 'replayed' | 'refused', keyed: boolean, code: string | null, queue: string): void
+  /** A definition has made a job, for a tick or a trigger. */
+  made(queue: string): void
   /** Jobs that were leased by the statement that stored them. */
   leasedAtSubmit(jobs: number): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
   /** A worker has started a run this long after it was due. */
-  started(waitedMs: number): void
+  started(waitedMs: number, queue: string): void
   /**
    * A run has ended. `retries`: how often its job had failed since it was submitted, retried by a person or redriven.
    */
-  ended(state: string, retries?: number): void
-  /** A worker has reported the end of a run, and how long it took. */
-  reported(state: string, tookMs: number): void
+  ended(state: string, retries: number, queue: string): void
+  /** A worker has reported the end of a run, how long it took, and its cost if it succeeded. */
+  reported(state: string, tookMs: number, queue: string, costMicros: number): void
   /** A job got its next run: by its policy after a failure, by a person, or by a redrive. */
-  retried(by: 'policy' | 'person' | 'redrive'): void
+  retried(by: 'policy' | 'person' | 'redrive', queue: string): void
   /** A write of a worker was refused, because it was late or had another lease. */
   fenced(verb: string, reason: string): void
-  deadLetterMade(): void
+  deadLetterMade(queue: string): void
   /** A dead letter was resolved, this long after it became one. */
   deadLetterResolved(how: 'retried' | 'redriven' | 'replaced', parkedMs: number): void
   /** The outcome of a tick, and how late it was; null for a tick of the past. */
@@ -62,6 +64,7 @@ export interface Meter {
 
 export const silentMeter: Meter = {
   submitted() {},
+  made() {},
   leasedAtSubmit() {},
   reservation() {},
   started() {},

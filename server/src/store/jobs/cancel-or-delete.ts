@@ -52,7 +52,7 @@ export const readCancels = statement('read_cancels', {
 })
 
 export type CancelOutcome =
-  | { kind: 'canceled' }
+  | { kind: 'canceled'; queue: string }
   /** The run is RUNNING. Its worker is asked to stop, and then the run ends CANCELED. */
   | { kind: 'requested'; workerId: string }
   | { kind: 'repeated' }
@@ -86,11 +86,12 @@ export function findCancels(workerId: string, limit: number): Command<string[]> 
 function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null> {
   const job_id = jobId
   const [waiting] = yield* each(endReady, [{ job_id, state: 'CANCELED', error: null }])
-  if (waiting !== undefined) return yield* canceled(jobId, waiting.worker_id === null ? 'PENDING' : 'ORPHANED', by)
+  if (waiting !== undefined) return yield* canceled(waiting, waiting.worker_id === null ? 'PENDING' : 'ORPHANED', by)
   const [run] = yield* each(lockHeldRun, [{ job_id }])
   if (run !== undefined && run.started_at === null) {
-    yield* each(endHeld, [{ job_id, state: 'CANCELED', error: null }])
-    return yield* canceled(jobId, 'ASSIGNED', by)
+    const [assigned] = yield* each(endHeld, [{ job_id, state: 'CANCELED', error: null }])
+    if (assigned === undefined) throw new Error('A run that is locked can be ended')
+    return yield* canceled(assigned, 'ASSIGNED', by)
   }
   if (run !== undefined) {
     if (run.cancel_requested_at === null) {
@@ -109,7 +110,7 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
 }
 
 interface CanceledJobs {
-  canceled: string[]
+  canceled: { jobId: string; queue: string }[]
   /** These runs are RUNNING, and are asked to stop. */
   requested: { jobId: string; workerId: string }[]
 }
@@ -123,20 +124,23 @@ const PASSES = 2
  */
 export function* cancelJobs(jobIds: readonly string[], states: readonly string[] | null): Work<CanceledJobs> {
   const may = (state: RunState) => states === null || states.includes(state)
-  const canceled: string[] = []
+  const canceled: CanceledJobs['canceled'] = []
   const requested: CanceledJobs['requested'] = []
   let open = [...jobIds].sort()
   const end = (ids: readonly string[]) => ids.map((job_id) => ({ job_id, state: 'CANCELED' as const, error: null }))
   for (let pass = 0; pass < PASSES && open.length > 0; pass++) {
     const ready = may('PENDING') || may('ORPHANED') ? yield* each(endReady, end(open)) : []
-    canceled.push(...ready.map(({ job_id }) => job_id))
-    const left = without(open, canceled)
+    canceled.push(...ready.map(toCanceled))
+    const left = without(
+      open,
+      ready.map(({ job_id }) => job_id),
+    )
     const held = yield* each(
       lockHeldRun,
       left.map((job_id) => ({ job_id })),
     )
     const unstarted = held.filter(({ started_at }) => started_at === null && may('ASSIGNED'))
-    canceled.push(...(yield* each(endHeld, end(unstarted.map(({ job_id }) => job_id)))).map(({ job_id }) => job_id))
+    canceled.push(...(yield* each(endHeld, end(unstarted.map(({ job_id }) => job_id)))).map(toCanceled))
     const running = held.filter(({ started_at }) => started_at !== null && may('RUNNING'))
     yield* each(
       requestCancel,
@@ -148,8 +152,18 @@ export function* cancelJobs(jobIds: readonly string[], states: readonly string[]
       held.map(({ job_id }) => job_id),
     )
   }
-  yield* giveBack(canceled)
+  yield* giveBack(canceled.map(({ jobId }) => jobId))
   return { canceled, requested }
+}
+
+function toCanceled({
+  job_id,
+  queue,
+}: {
+  readonly job_id: string
+  readonly queue: string
+}): CanceledJobs['canceled'][number] {
+  return { jobId: job_id, queue }
 }
 
 function without(ids: readonly string[], others: readonly string[]): string[] {
@@ -157,10 +171,14 @@ function without(ids: readonly string[], others: readonly string[]): string[] {
   return ids.filter((id) => !gone.has(id))
 }
 
-function* canceled(jobId: string, before: RunState, by: By | null): Work<CancelOutcome> {
+function* canceled(
+  { job_id: jobId, queue }: { readonly job_id: string; readonly queue: string },
+  before: RunState,
+  by: By | null,
+): Work<CancelOutcome> {
   yield* giveBack([jobId])
   if (by !== null) yield* record(by, 'job.cancel', jobId, { state: before }, { state: 'CANCELED' })
-  return { kind: 'canceled' }
+  return { kind: 'canceled', queue }
 }
 
 export type DeleteOutcome =

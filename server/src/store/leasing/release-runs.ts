@@ -20,8 +20,9 @@ export interface ReleaseItem {
 }
 
 export type ReleaseOutcome =
-  /** `queue` has work again; null when the job has ended. */
-  | { kind: 'released' | 'repeated'; jobId: string; state: RunState; queue: string | null }
+  /** `queue` has work again; null when the job has ended. The run was in `releasedIn`. */
+  | { kind: 'released'; jobId: string; state: RunState; queue: string | null; releasedIn: string }
+  | { kind: 'repeated'; jobId: string; state: RunState; queue: null }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
 const RELEASED: RunError = { code: 'RELEASED', message: 'The worker gave the run back' }
@@ -73,7 +74,7 @@ const ENDED_BY_RELEASE = {
 } as const
 
 function released({ job_id, state, queue }: ReleasedRow): ReleaseOutcome {
-  return { kind: 'released', jobId: job_id, state, queue: state === 'CANCELED' ? null : queue }
+  return { kind: 'released', jobId: job_id, state, queue: state === 'CANCELED' ? null : queue, releasedIn: queue }
 }
 
 function commandOf({ workerId, leaseId }: ReleaseItem): RunCommand {

@@ -30,6 +30,8 @@ import {
 
 export interface Ended {
   jobId: string
+  /** The queue of the run. */
+  endedIn: string
   state: RunState
   /** No retry is left. */
   dead: boolean
@@ -166,6 +168,7 @@ function toEnded(row: RowOf<typeof endReady>, followed: ReadonlyMap<string, Foll
   const { next, dead } = followed.get(row.job_id) ?? { next: null, dead: false }
   return {
     jobId: row.job_id,
+    endedIn: row.queue,
     state: row.state,
     dead,
     retries: row.retry_count,

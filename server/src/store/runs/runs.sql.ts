@@ -35,7 +35,7 @@ export const SORTED = 'ORDER BY t.job_id'
 /** The same order, for a few runs that another index than that of the jobs finds. */
 export const IN_LOCK_ORDER = 'ORDER BY CAST(job_id AS text)'
 
-const STARTED = 'job_id, run_id, version, attempt, leader_epoch, kind, run_at, started_at'
+const STARTED = 'job_id, run_id, version, attempt, leader_epoch, queue, run_at, started_at'
 
 const STARTING = `version = r.version + 1, start_id = $start_id, started_at = now_ms(), leader_epoch = ${EPOCH}, n = r.n + 1`
 
@@ -48,7 +48,7 @@ export const startRuns = statement('start_runs', {
     version: 'integer',
     attempt: 'integer',
     leader_epoch: 'integer',
-    kind: 'text',
+    queue: 'text',
     run_at: 'integer',
     started_at: 'integer',
   },
@@ -167,7 +167,7 @@ export const finishPlain = statement('finish_plain', {
  */
 export const finishEmpty = statement('finish_empty', {
   params: { jobs: 'text', tokens: 'text', worker_id: 'text' },
-  row: { job_id: 'text', state, retry_count: 'integer', took_ms: 'integer', room_in: 'text?' },
+  row: { job_id: 'text', state, retry_count: 'integer', took_ms: 'integer', queue: 'text', limited: 'flag' },
   postgres: endPostgres({
     room: 'held',
     where: `r.job_id = ANY($jobs::uuid[]) AND r.worker_id || '' = $worker_id::text AND r.started_at IS NOT NULL
@@ -178,8 +178,7 @@ export const finishEmpty = statement('finish_empty', {
       outcomeHash: storedHash(`'${EMPTY_OUTCOME}'`),
       error: 'CAST(NULL AS text)',
     },
-    answer: `SELECT job_id, state, retry_count, finished_at - started_at AS took_ms,
-      CASE WHEN EXISTS (SELECT 1 FROM ichido.queues WHERE max_concurrent IS NOT NULL) THEN queue END AS room_in FROM m`,
+    answer: `SELECT job_id, state, retry_count, finished_at - started_at AS took_ms, queue, ${LIMITED} FROM m`,
   }),
   sqlite: [],
 })

@@ -66,13 +66,15 @@ export interface MadeJob {
   jobId: string | null
   /** Its place, if the job can be leased now. */
   ready: Tagged | null
+  /** The queue of a job that was made. */
+  madeIn?: string
 }
 
 /** A job that its quota refuses waits. */
 function resultOf({ queue, userId, priority, fairTag }: SubmitItem, outcome: SubmitOutcome): MadeJob {
   if (outcome.kind !== 'refused') {
     const ready = outcome.due ? { queue, userId, priority, fairTag } : null
-    return { outcome: 'job', reason: null, jobId: outcome.jobId, ready }
+    return { outcome: 'job', reason: null, jobId: outcome.jobId, ready, madeIn: queue }
   }
   const { code } = outcome.refusal
   const nothing = { reason: code.toLowerCase(), jobId: null, ready: null }

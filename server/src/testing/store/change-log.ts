@@ -10,7 +10,7 @@ export interface ChangeLog {
 }
 
 /** A refused request may be counted. */
-const COUNTERS = ['once_counters', 'minute_counts']
+const COUNTERS = ['once_counters', 'minute_counts', 'queue_series']
 /** A node writes its progress in the queues shortly after a lease, during any later request. */
 const SHARED_LATER = ['queue_times']
 /** A submission claims new names before it may be refused for another reason. They count for a day and have no other effect. */

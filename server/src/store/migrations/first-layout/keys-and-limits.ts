@@ -1,7 +1,7 @@
 import type { Ddl } from '../migration.ts'
 
 /** Free space on each page takes the next version of a row, so that an update leaves the indexes alone (HOT). */
-function oftenUpdated(table: string): Ddl {
+export function oftenUpdated(table: string): Ddl {
   return { postgres: `${table} WITH (fillfactor = 50)`, sqlite: table }
 }
 

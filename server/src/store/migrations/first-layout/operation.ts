@@ -1,4 +1,5 @@
 import type { Ddl } from '../migration.ts'
+import { oftenUpdated } from './keys-and-limits.ts'
 
 /** Leadership, settings, the audit log, alerts and counters. */
 export const operation: readonly Ddl[] = [
@@ -64,6 +65,21 @@ export const operation: readonly Ddl[] = [
     stale_writes_fenced bigint NOT NULL,
     PRIMARY KEY (job_id, node_id)
   )`,
+
+  // The figures of a queue in a block of `span` minutes that begins at the minute `at`. `counted_by` is '' for the samples of the
+  // leader and for blocks that were rolled up. A node replaces its row of the current minute each second: no index contains a
+  // column that this changes.
+  oftenUpdated(`CREATE TABLE ichido.queue_series (
+    queue text NOT NULL,
+    at bigint NOT NULL,
+    span integer NOT NULL,
+    counted_by text NOT NULL,
+    batch_n bigint NOT NULL,
+    activity bigint NOT NULL,
+    figures text NOT NULL,
+    PRIMARY KEY (queue, at, span, counted_by)
+  )`),
+  'CREATE INDEX queue_series_span ON ichido.queue_series (span, at)',
 
   // The relay has sent the events of all jobs to Redis up to this position. `checkpoints` are earlier positions.
   `CREATE TABLE ichido.relay_watermark (
