@@ -140,8 +140,8 @@ describe('dead', () => {
 describe('jobs, many at once', () => {
   const submitted = async (queue: string, count: number): Promise<string[]> => {
     const jobs = Array.from({ length: count }, () => ({ kind: 'sort', queue }))
-    const { results } = await call('/v1/jobs/batch', { jobs })
-    return (results as { job_id: string }[]).map(({ job_id }) => job_id)
+    const { data } = await call('/v1/jobs/batch', { jobs })
+    return (data as { body: { job_id: string } }[]).map(({ body }) => body.job_id)
   }
 
   test('are counted, canceled and retried by a filter, and nothing without --yes', async () => {
