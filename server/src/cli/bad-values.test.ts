@@ -82,7 +82,14 @@ const FREE: readonly string[] = [
   ...['backup file', 'workers enroll name', '--exec', '--enroll', '--name', '--save', '--text', '--error-code'],
   'worker --state',
   // Filters by which nothing is found.
-  ...['dead list --user', 'dead redrive --user', 'jobs list --user', 'quota reservations --user'],
+  ...[
+    'dead list --user',
+    'dead redrive --user',
+    'jobs list --user',
+    'jobs cancel --user',
+    'jobs retry --user',
+    'quota reservations --user',
+  ],
 ]
 
 interface Leaf {
@@ -164,6 +171,11 @@ describe('a bad value is a usage error in one sentence', () => {
     ],
     ['max_concurrent', ['queues', 'set', 'q', '--max-concurrent', '0']],
     ['max_concurrent', ['quota', 'set', 'u', '--max-concurrent', '1.5']],
+    ['per_second', ['jobs', 'cancel', '--all-matching', '--yes', '--per-second', '0']],
+    ['filter.state', ['jobs', 'retry', '--all-matching', '--state', 'PENDING', '--dry-run']],
+    ['Name jobs, or use --all-matching', ['jobs', 'cancel', '--queue', 'q']],
+    ['Name jobs, or use --all-matching', ['jobs', 'retry']],
+    ['--payload takes one job', ['jobs', 'retry', ID, ID, '--payload', '1']],
     ['per_second', ['dead', 'redrive', '--all-matching', '--per-second', '0']],
     ['ttl_seconds', ['workers', 'enroll', 'pc', '--queue', 'q', '--ttl', '0']],
     ['--ttl-days', ['token', 'create', '--user', 'u', '--role', 'viewer', '--ttl-days', '-1']],

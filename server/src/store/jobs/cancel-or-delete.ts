@@ -6,7 +6,7 @@ import { giveBack } from '../runs/costs.ts'
 import { endHeld, endReady } from '../runs/leader.sql.ts'
 import { state } from '../runs/rooms.sql.ts'
 import { leaseIdOf } from '../runs/run-facts.ts'
-import { IN_LOCK_ORDER } from '../runs/runs.sql.ts'
+import { IN_LOCK_ORDER, SORTED } from '../runs/runs.sql.ts'
 import { each, one, query, statement, type Work } from '../statement.ts'
 import { examineDeleted, lockEndedJob, readWhyKept } from '../system/retention.sql.ts'
 import { removeLocked } from '../system/retention.ts'
@@ -16,9 +16,9 @@ import { readOwnerOfJob } from './job-owner.ts'
 export const lockHeldRun = statement('lock_held_run', {
   params: { job_id: 'text' },
   row: { job_id: 'text', started_at: 'integer?', cancel_requested_at: 'integer?', worker_id: 'text' },
-  postgres: `SELECT r.job_id, r.started_at, r.cancel_requested_at, r.worker_id
-    FROM unnest($job_id::uuid[]) AS t(job_id) JOIN ichido.held r ON by_key(r.job_id, t.job_id)
-    ORDER BY r.job_id FOR NO KEY UPDATE OF r`,
+  postgres: `WITH t AS MATERIALIZED (SELECT t.job_id FROM unnest($job_id::uuid[]) AS t(job_id) ${SORTED})
+    SELECT r.job_id, r.started_at, r.cancel_requested_at, r.worker_id
+    FROM t JOIN ichido.held r ON by_key(r.job_id, t.job_id) FOR NO KEY UPDATE OF r`,
   sqlite: 'SELECT job_id, started_at, cancel_requested_at, worker_id FROM ichido.held WHERE job_id = $job_id',
 })
 

@@ -117,6 +117,8 @@ function indexed(filter: JobFilter, state: string | null, lead: Alias, bind: Bin
       return [`k.idempotency_key = ${bind(key)}`]
     case 'l':
       return label === null ? [] : [`l.name = ${bind(label.name)}`, `l.value = ${bind(label.value)}`]
+    case 'h':
+      return ofUser()
     case 'q':
       if (state === 'ORPHANED') return ['q.worker_id IS NOT NULL']
       // The second condition leads to the index ready_user.

@@ -1,6 +1,7 @@
 import { JOB_STATES, OPERATION_ACTIONS, OPERATION_STATES } from '@ichido/sdk/protocol'
 import { isListOf, isNumber, isObjectOf, isOneOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
 import { FIRST_ID } from '../../core/run/job.ts'
+import { FREE } from '../dead-letters/free.sql.ts'
 import type { JobFilter } from '../jobs/job-filter.sql.ts'
 import { statement } from '../statement.ts'
 import { LED, LED_SQLITE, TERM } from '../system/term.ts'
@@ -95,10 +96,6 @@ export const readOperation = statement('read_operation', {
   row: OPERATION_ROW,
   sql: `SELECT ${OPERATION_COLUMNS} FROM ichido.operations WHERE id = $id`,
 })
-
-/** A dead letter is free unless a redrive that still runs has marked it. */
-export const FREE = `(d.redrive_id IS NULL OR NOT EXISTS (
-  SELECT 1 FROM ichido.operations o WHERE o.id = d.redrive_id AND o.state = 'running'))`
 
 /** `user_id`: the user that the jobs must belong to; null: any. */
 export const markListed = statement('mark_listed', {

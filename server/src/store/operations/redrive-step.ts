@@ -1,5 +1,6 @@
 import { FIRST_ID, LAST_ID } from '../../core/run/job.ts'
 import { ask, conditions, type DeadFilter } from '../dead-letters/dead-letters.ts'
+import { FREE } from '../dead-letters/free.sql.ts'
 import type { StateCount } from '../jobs/list-jobs.ts'
 import { retryJobs } from '../jobs/retry-jobs.ts'
 import { type Command, command } from '../port.ts'
@@ -18,7 +19,7 @@ import * as sql from './operations.sql.ts'
 
 function matchingRows(filter: DeadFilter, jobIds: readonly string[] | null) {
   const params: SqlValue[] = []
-  const where = [...conditions(filter, params), sql.FREE]
+  const where = [...conditions(filter, params), FREE]
   if (jobIds !== null) where.push(`d.job_id IN (${jobIds.map((id) => `$${params.push(id)}`).join()})`)
   return { where: where.join(' AND '), params }
 }
@@ -63,9 +64,9 @@ function* markSome({ operationId, deadFilter, beganAtMs, at, matched }: Operatio
   const where = conditions(deadFilter ?? missing(), params)
   const bind = (value: SqlValue) => `$${params.push(value)}`
   where.push(`(d.dead_at, d.job_id) > (${bind(at.deadAtMs)}, ${bind(at.jobId)})`, `d.dead_at <= ${bind(beganAtMs)}`)
-  const found = `SELECT d.job_id FROM ichido.dead_letters d WHERE ${where.join(' AND ')} AND ${sql.FREE}
+  const found = `SELECT d.job_id FROM ichido.dead_letters d WHERE ${where.join(' AND ')} AND ${FREE}
     ORDER BY d.dead_at, d.job_id LIMIT ${MARK_MAX}`
-  const mark = `UPDATE ichido.dead_letters AS d SET redrive_id = ${bind(operationId)} WHERE d.job_id IN (${found}) AND ${sql.FREE}
+  const mark = `UPDATE ichido.dead_letters AS d SET redrive_id = ${bind(operationId)} WHERE d.job_id IN (${found}) AND ${FREE}
     RETURNING job_id, dead_at`
   const rows = yield* ask({ job_id: 'text', dead_at: 'integer' } as const, mark, params)
   // The initial count was an estimate.

@@ -137,6 +137,56 @@ describe('dead', () => {
   })
 })
 
+describe('jobs, many at once', () => {
+  const submitted = async (queue: string, count: number): Promise<string[]> => {
+    const jobs = Array.from({ length: count }, () => ({ kind: 'sort', queue }))
+    const { data } = await call('/v1/jobs/batch', { jobs })
+    return (data as { body: { job_id: string } }[]).map(({ body }) => body.job_id)
+  }
+
+  test('are counted, canceled and retried by a filter, and nothing without --yes', async () => {
+    await submitted('bulk', 3)
+    const all = ['--all-matching', '--queue', 'bulk']
+    expect((await ichido('jobs', 'cancel', ...all, '--dry-run')).stderr).toBe('This would cancel 3 jobs.\n')
+    expect(await ichido('jobs', 'cancel', ...all)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('This would cancel 3 jobs. Add --yes'),
+    })
+    const canceled = await ichido('jobs', 'cancel', ...all, '--yes')
+    expect(canceled).toMatchObject({ code: 0, stderr: expect.stringContaining('is done: 3 of 3 canceled') })
+    expect(await json('jobs', 'retry', ...all, '--yes')).toMatchObject({ action: 'retry', state: 'done', done: 3 })
+    const listed = await ichido('jobs', 'operations')
+    expect(listed.stdout).toMatch(/retry +done +local .* 3 of 3 retried/)
+    expect((await json('jobs', 'list', '--queue', 'bulk', '--text', 'SOR')).data).toHaveLength(3)
+    expect((await json('jobs', 'list', '--queue', 'bulk', '--waiting-longer-than', '1h')).data).toEqual([])
+  })
+
+  test('are named, and those that cannot be canceled fail the command', async () => {
+    const [one = '', two = '', three = ''] = await submitted('named', 3)
+    expect(await ichido('jobs', 'cancel', one, two)).toMatchObject({ code: 0 })
+    const again = await ichido('jobs', 'cancel', two, three)
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('1 of these jobs could not be canceled') })
+  })
+
+  test('are changed without waiting, watched and aborted', async () => {
+    await submitted('paced', 8)
+    const begun = await ichido(
+      'jobs',
+      'cancel',
+      '--all-matching',
+      '--queue',
+      'paced',
+      '-y',
+      '--per-second',
+      '1',
+      '--no-wait',
+    )
+    const id = begun.stdout.trim()
+    expect((await ichido('jobs', 'abort', id)).stderr).toMatch(/is aborted: \d of 8 canceled/)
+    expect((await ichido('jobs', 'progress', id)).stderr).toMatch(/is aborted/)
+  })
+})
+
 describe('jobs', () => {
   test('retry gives the job another run, or makes a new job with another payload', async () => {
     const [one = '', two = ''] = await dead('retried', 2)

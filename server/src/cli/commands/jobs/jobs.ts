@@ -10,28 +10,30 @@ import {
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
 import { follow, showOutcome, waitingText } from '../../output/follow.ts'
 import { facts, instant, printPage, table } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { instantOf, payload, seconds, wholeNumber } from '../../values.ts'
+import { payload, seconds, wholeNumber } from '../../values.ts'
 import { printArtifacts } from './artifacts.ts'
 import { printLogs } from './logs.ts'
+import {
+  addOperations,
+  type BulkFlags,
+  changeJobs,
+  isSingle,
+  type JobFilterFlags,
+  jobFilterOf,
+  withBulk,
+  withJobFilter,
+} from './operations.ts'
 
 const RESULT_MAX = 500
 const NAMES_MAX = 10
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
-interface JobListFlags extends ListFlags {
-  state?: string
-  queue?: string
-  kind?: string
-  user?: string
-  label?: string
-  key?: string
-  since?: string
-  until?: string
-}
+interface JobListFlags extends JobFilterFlags, ListFlags {}
 
 interface WatchFlags {
   timeout?: number
@@ -42,18 +44,7 @@ export function addJobs(program: Command): void {
   const jobs = program
     .command('jobs')
     .description('list, show, cancel and retry jobs, read their logs and fetch their files')
-  const listed = jobs
-    .command('list')
-    .description('list jobs, newest first')
-    .option('--state <states>', 'one or more states, such as PENDING,RUNNING')
-    .option('--queue <name>')
-    .option('--kind <name>')
-    .option('--user <id>')
-    .option('--label <name=value>')
-    .option('--key <key>', 'the job that was submitted with this key')
-    .option('--since <instant>', 'made at this instant or later', instantOf)
-    .option('--until <instant>', 'made before this instant', instantOf)
-  paged(listed).action(list)
+  paged(withJobFilter(jobs.command('list').description('list jobs, newest first'))).action(list)
   jobs
     .command('show <job-id>')
     .description('show a job with its runs')
@@ -76,22 +67,18 @@ export function addJobs(program: Command): void {
     .option('--save <folder>', 'download the files into this folder, and check the SHA-256 of each')
     .option('--json', 'print JSON')
     .action(printArtifacts)
-  jobs
-    .command('cancel <job-id>')
-    .description('cancel a job; a running job is asked to stop')
-    .option('--json', 'print JSON')
-    .action(async (jobId: string, { json }: JsonFlag) => {
-      const job = await connect().transport.cancel(jobId)
-      if (json) outJson(job)
-      else if (job.state === 'CANCELED') say(`Job ${jobId} is canceled.`)
-      else say(`Job ${jobId} is ${job.state} and was asked to stop. Follow it with ${commandLine(`watch ${jobId}`)}`)
-    })
-  jobs
-    .command('retry <job-id>')
-    .description('retry a job that ended without success, with a full retry budget')
-    .option('-p, --payload <json>', 'submit a new job with this payload in its place: JSON, @file, or -', payload)
-    .option('--json', 'print JSON')
-    .action(retry)
+  withBulk(
+    jobs
+      .command('cancel [job-id...]')
+      .description('cancel jobs; running jobs are asked to stop; Ctrl-C leaves a cancel of many running'),
+  ).action(cancel)
+  withBulk(
+    jobs
+      .command('retry [job-id...]')
+      .description('retry jobs that ended without success, each with a full retry budget')
+      .option('-p, --payload <json>', 'submit a new job with this payload in its place: JSON, @file, or -', payload),
+  ).action(retry)
+  addOperations(jobs)
 }
 
 export function addWatch(program: Command): void {
@@ -108,22 +95,32 @@ export function addWatch(program: Command): void {
     })
 }
 
-async function retry(jobId: string, { json, ...body }: JsonFlag & { payload?: unknown }): Promise<void> {
-  const job = await connect().ask<JobDetail>('POST', `/v1/jobs/${encodeURIComponent(jobId)}/retry`, body)
-  if (json) outJson(job)
+async function cancel(jobIds: string[], flags: BulkFlags): Promise<void> {
+  if (!isSingle(jobIds, flags)) return changeJobs('cancel', jobIds, flags)
+  const connection = connect()
+  const jobId = jobIds[0] ?? ''
+  const job = await connection.transport.cancel(jobId)
+  if (flags.json) outJson(job)
+  else if (job.state === 'CANCELED') say(`Job ${jobId} is canceled.`)
+  else say(`Job ${jobId} is ${job.state} and was asked to stop. Follow it with ${commandLine(`watch ${jobId}`)}`)
+}
+
+async function retry(jobIds: string[], { payload, ...flags }: BulkFlags & { payload?: unknown }): Promise<void> {
+  if (!isSingle(jobIds, flags)) {
+    if (payload === undefined) return changeJobs('retry', jobIds, flags)
+    throw new Failure('--payload takes one job, and no filters.', undefined, EXIT.usage)
+  }
+  const connection = connect()
+  const jobId = jobIds[0] ?? ''
+  const body = payload === undefined ? {} : { payload }
+  const job = await connection.ask<JobDetail>('POST', `/v1/jobs/${encodeURIComponent(jobId)}/retry`, body)
+  if (flags.json) outJson(job)
   else if (job.job_id === jobId) say(`Job ${jobId} is ${job.state} again.`)
   else out(job.job_id)
 }
 
-async function list({ json, user, label, since, until, state, ...rest }: JobListFlags): Promise<void> {
-  const filter = query({
-    ...rest,
-    state: state?.toUpperCase(),
-    user_id: user,
-    label: label?.replace('=', ':'),
-    created_after: since,
-    created_before: until,
-  })
+async function list({ json, limit, cursor, ...flags }: JobListFlags): Promise<void> {
+  const filter = query({ ...jobFilterOf(flags), limit, cursor })
   const page = await connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
   printPage(page, json, 'No jobs.', {
     JOB: (job) => job.job_id,
