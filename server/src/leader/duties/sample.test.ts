@@ -20,7 +20,8 @@ const MINUTE_MS = 60_000
 const HOUR_MS = 60 * MINUTE_MS
 const ROLL = { from: 1, to: 15, after: 75 } as const
 
-const minuteOf = async (store: Store) => integer(only(await sql(store, 'SELECT CAST(now_ms() / 60000 AS bigint) AS m')), 'm')
+const minuteOf = async (store: Store) =>
+  integer(only(await sql(store, 'SELECT CAST(now_ms() / 60000 AS bigint) AS m')), 'm')
 const read = (store: Store, range: '15m' | '1h' | '24h' | '7d', queue: string | null = null) =>
   createSeriesService({ store }).read(range, queue)
 

@@ -10,7 +10,8 @@ import { eachEngine, sql, unique } from '../../testing/store/store.ts'
 import { silentMeter } from './meter.ts'
 import { countingBySeries, createSeriesCounts, createSeriesService } from './series.ts'
 
-const thisMinute = async (store: Store) => integer(only(await sql(store, 'SELECT CAST(now_ms() / 60000 AS bigint) AS m')), 'm')
+const thisMinute = async (store: Store) =>
+  integer(only(await sql(store, 'SELECT CAST(now_ms() / 60000 AS bigint) AS m')), 'm')
 
 /** The sums of a queue over the last hour. */
 async function sums(store: Store, queue: string | null): Promise<Record<string, number>> {
