@@ -75,6 +75,8 @@ const ids: Record<string, string> = {
   name: 'nightly',
   cron: '@daily',
   topic: 't',
+  setting: 'reap_batch_max',
+  value: '5',
 }
 
 /** One of each: a job that failed with log, progress and key, one that waits, a worker, a definition, a hook, a trigger. */
@@ -90,6 +92,7 @@ async function fill(url: string, token: string): Promise<void> {
   const { enroll_token } = await call('POST', '/workers/enroll-tokens', { label: 'pc', queues: ['q'] })
   const worker = await call('POST', '/workers/register', { enroll_token, meta: { host: HOSTILE } })
   ids['worker-id'] = worker.worker_id
+  ids.worker = worker.worker_id
   const leased = await call('POST', '/leases', { queues: ['q'], max: 1 }, worker.worker_token)
   const lease = leased.leases[0].lease_id
   await call('POST', `/leases/${lease}/start`, { start_id: ID }, worker.worker_token)
@@ -117,7 +120,7 @@ const MORE: Record<string, string[]> = {
   'token create': ['--user', 'u', '--role', 'viewer'],
 }
 /** These go on until they are stopped, or end what the others show; they print by the same functions. */
-const LEFT_OUT = ['serve', 'worker', 'demo', 'schedules', 'audit', 'settings', 'migrate', 'backup']
+const LEFT_OUT = ['serve', 'worker', 'demo', 'schedules', 'migrate', 'backup']
 
 function linesOf(command: Command, path: string[] = []): string[][] {
   if (command.commands.length > 0) return command.commands.flatMap((inner) => linesOf(inner, [...path, inner.name()]))
