@@ -11,12 +11,13 @@ import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { follow, showOutcome, waitingText } from '../../output/follow.ts'
-import { facts, instant, printPage, table } from '../../output/print.ts'
+import { type Columns, facts, instant, printPage, table } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
 import { instantOf, payload, seconds, wholeNumber } from '../../values.ts'
 import { printArtifacts } from './artifacts.ts'
 import { printLogs } from './logs.ts'
+import { watchList } from './watch-list.ts'
 
 const RESULT_MAX = 500
 const NAMES_MAX = 10
@@ -31,6 +32,7 @@ interface JobListFlags extends ListFlags {
   key?: string
   since?: string
   until?: string
+  watch?: boolean
 }
 
 interface WatchFlags {
@@ -53,6 +55,7 @@ export function addJobs(program: Command): void {
     .option('--key <key>', 'the job that was submitted with this key')
     .option('--since <instant>', 'made at this instant or later', instantOf)
     .option('--until <instant>', 'made before this instant', instantOf)
+    .option('-w, --watch', 'keep the list up to date until Ctrl-C; a pipe gets each job that is new or has changed')
   paged(listed).action(list)
   jobs
     .command('show <job-id>')
@@ -115,7 +118,7 @@ async function retry(jobId: string, { json, ...body }: JsonFlag & { payload?: un
   else out(job.job_id)
 }
 
-async function list({ json, user, label, since, until, state, ...rest }: JobListFlags): Promise<void> {
+async function list({ json, user, label, since, until, state, watch = false, ...rest }: JobListFlags): Promise<void> {
   const filter = query({
     ...rest,
     state: state?.toUpperCase(),
@@ -124,8 +127,8 @@ async function list({ json, user, label, since, until, state, ...rest }: JobList
     created_after: since,
     created_before: until,
   })
-  const page = await connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
-  printPage(page, json, 'No jobs.', {
+  const read = () => connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
+  const columns: Columns<JobShape> = {
     JOB: (job) => job.job_id,
     STATE: (job) => job.state,
     KIND: (job) => job.kind,
@@ -133,7 +136,9 @@ async function list({ json, user, label, since, until, state, ...rest }: JobList
     USER: (job) => job.user_id,
     ATTEMPT: (job) => job.attempt,
     CREATED: (job) => instant(job.created_at),
-  })
+  }
+  if (watch) await watchList(read, columns, json)
+  else printPage(await read(), json, 'No jobs.', columns)
 }
 
 /** The result in one line, cut to a readable length. */
