@@ -45,6 +45,8 @@ const GOOD: Readonly<Record<string, string>> = {
   id: ID,
   '--topic': 't',
   '--scheme': 'github',
+  setting: 'reap_batch_max',
+  value: '5',
 }
 
 /** Bad values. A flag with a parser or choices refuses `!`, unless another value stands here. */
@@ -75,11 +77,28 @@ const BAD: Readonly<Record<string, string>> = {
   '--definition': NO_NAME,
   '--fatal-codes': 'X'.repeat(1_000),
   '--rule': 'too_many_mondays',
+  setting: 'x'.repeat(101),
+  value: 'many',
+  '--actor': 'x'.repeat(257),
+  '--action': 'x'.repeat(257),
+  '--subject': 'x'.repeat(257),
+  '--job': 'nope',
+  '--stage': NO_NAME,
 }
 
 /** Any text may be meant: names of people, programs and places, and words to look for. */
 const FREE: readonly string[] = [
-  ...['backup file', 'workers enroll name', '--exec', '--enroll', '--name', '--save', '--text', '--error-code'],
+  ...[
+    'backup file',
+    'workers enroll name',
+    'workers show worker',
+    '--exec',
+    '--enroll',
+    '--name',
+    '--save',
+    '--text',
+    '--error-code',
+  ],
   'worker --state',
   // Filters by which nothing is found.
   ...[
@@ -180,6 +199,9 @@ describe('a bad value is a usage error in one sentence', () => {
     ['ttl_seconds', ['workers', 'enroll', 'pc', '--queue', 'q', '--ttl', '0']],
     ['--ttl-days', ['token', 'create', '--user', 'u', '--role', 'viewer', '--ttl-days', '-1']],
     ['backoff.jitter', ['definitions', 'create', 'n', '--kind', 'k', '--backoff-jitter', '7']],
+    ['like 30s, 10m, 2h or 7d', ['settings', 'set', 'reap_interval_seconds', 'soon']],
+    ['whole number from 1 to 10000', ['settings', 'set', 'reap_batch_max', '1.5']],
+    ['--limit goes without --follow', ['events', '--follow', '--limit', '5']],
     ['schedule', ['definitions', 'create', 'n', '--kind', 'k', '--time-zone', 'UTC']],
   ])('%s: %j', async (says, args) => {
     const { code, stdout, stderr } = await ichido(args, env)

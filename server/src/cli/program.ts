@@ -1,15 +1,18 @@
 import { Command } from 'commander'
-import { readClientConfig } from '../node/config.ts'
 import { addDead } from './commands/jobs/dead.ts'
 import { addDemo } from './commands/jobs/demo.ts'
+import { addEvents } from './commands/jobs/events.ts'
 import { addJobs, addWatch } from './commands/jobs/jobs.ts'
 import { addKeys } from './commands/jobs/keys.ts'
 import { addOutbox } from './commands/jobs/outbox.ts'
 import { addSubmit } from './commands/jobs/submit.ts'
 import { addAlerts } from './commands/operate/alerts.ts'
+import { addAudit } from './commands/operate/audit.ts'
 import { addQueues } from './commands/operate/queues.ts'
 import { addQuota } from './commands/operate/quota.ts'
 import { addServe } from './commands/operate/serve.ts'
+import { addSettings } from './commands/operate/settings.ts'
+import { addStats } from './commands/operate/stats.ts'
 import { addBackup, addMigrate } from './commands/operate/store-commands.ts'
 import { addToken } from './commands/operate/token.ts'
 import { addWorker } from './commands/operate/worker.ts'
@@ -17,17 +20,10 @@ import { addWorkers } from './commands/operate/workers.ts'
 import { addDefinitions } from './commands/schedules/definitions.ts'
 import { addHooks } from './commands/schedules/hooks.ts'
 import { addTriggers } from './commands/schedules/triggers.ts'
-import { processEnv } from './connection/connect.ts'
 import { addDoctor } from './doctor/doctor.ts'
 import { EXIT, type ExitCode, Failure, report } from './output/exit.ts'
 import { outText, sayText } from './output/terminal.ts'
 import { commandLine, VERSION } from './self.ts'
-
-/** Words of the API that people try as commands, and their documentation. */
-const OVER_HTTP = {
-  audit: 'docs/operations/secure.md#audit',
-  settings: 'docs/operations/configure.md#settings',
-} as const
 
 const ABOUT = `
 serve, migrate, backup, doctor and token create work on the store that DATA_DIR or DATABASE_URL names.
@@ -61,6 +57,8 @@ export function createProgram(): Command {
     addSubmit,
     addWatch,
     addJobs,
+    addEvents,
+    addStats,
     addKeys,
     addQueues,
     addQuota,
@@ -74,12 +72,14 @@ export function createProgram(): Command {
     ...commands,
     addWorkers,
     addToken,
+    addSettings,
+    addAudit,
     addOutbox,
     addMigrate,
     addBackup,
     addDoctor,
     addDemo,
-    addUnknownCommands,
+    addSchedules,
   ])
     add(program)
   pointToHelp(program, '')
@@ -92,22 +92,14 @@ function pointToHelp(command: Command, path: string): void {
   for (const inner of command.commands) pointToHelp(inner, `${path}${inner.name()} `)
 }
 
-/** Adds unknown commands that explain what to use instead. */
-function addUnknownCommands(program: Command): void {
-  const add = (name: string, advice: () => string) =>
-    program
-      .command(`${name} [words...]`, { hidden: true })
-      .allowUnknownOption()
-      .helpOption(false)
-      .action(() => {
-        throw new Failure(`unknown command '${name}'`, advice(), EXIT.usage)
-      })
-  add('schedules', () => `Schedules belong to definitions: \`${commandLine('definitions --help')}\``)
-  for (const [name, page] of Object.entries(OVER_HTTP)) {
-    add(name, () => {
-      const { url, token } = readClientConfig(processEnv)
-      const header = token === undefined ? '' : ' -H "authorization: Bearer $ICHIDO_TOKEN"'
-      return `Use the HTTP API instead (${page}):\n  curl -s ${url}/v1/${name}${header}`
+/** Schedules are a word of the API that people try as a command. */
+function addSchedules(program: Command): void {
+  program
+    .command('schedules [words...]', { hidden: true })
+    .allowUnknownOption()
+    .helpOption(false)
+    .action(() => {
+      const advice = `Schedules belong to definitions: \`${commandLine('definitions --help')}\``
+      throw new Failure("unknown command 'schedules'", advice, EXIT.usage)
     })
-  }
 }

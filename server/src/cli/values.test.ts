@@ -1,5 +1,7 @@
+import type { Command } from 'commander'
 import { expect, test } from 'vitest'
-import { instantOf, label, limit, number, payload, seconds, wholeNumber } from './values.ts'
+import { createProgram } from './program.ts'
+import { days, hours, instantOf, label, limit, number, payload, seconds, wholeNumber } from './values.ts'
 
 test.each([
   ['90', 90],
@@ -12,8 +14,32 @@ test.each([
   expect(seconds(text)).toBe(expected)
 })
 
+test('a plain number keeps the unit of its flag, and a time is converted to it', () => {
+  expect([hours('24'), hours('90m'), hours('2d'), hours('1.5')]).toEqual([24, 1.5, 48, 1.5])
+  expect([days('7'), days('36h'), days('7d'), days('0.5')]).toEqual([7, 1.5, 7, 0.5])
+  for (const parse of [seconds, hours, days]) expect(() => parse('36501d')).toThrow('at most 36500d')
+})
+
+test('every flag that takes a time takes 30s, 10m, 2h and 7d', () => {
+  const optionsOf = (command: Command): Command['options'][number][] => [
+    ...command.options,
+    ...command.commands.flatMap(optionsOf),
+  ]
+  const options = optionsOf(createProgram())
+  const ofTime = options.filter(({ flags }) => /<time(\|none)?>$/.test(flags))
+  expect(ofTime.length).toBeGreaterThan(15)
+  for (const { flags, parseArg } of ofTime) {
+    const parse = (text: string) => parseArg?.(text, undefined)
+    const inSeconds = ['30s', '10m', '2h', '7d'].map((text) => Number(parse(text)) / Number(parse('1s')))
+    expect(inSeconds.map(Math.round), flags).toEqual([30, 600, 7_200, 604_800])
+    expect(() => parse('soon'), flags).toThrow('It must be a time like 30s, 10m, 2h or 7d.')
+  }
+  const named = options.filter(({ long = '' }) => /-(seconds|hours|days|ttl|timeout)$/.test(long ?? ''))
+  expect(named.filter((option) => !ofTime.includes(option)).map(({ flags }) => flags)).toEqual([])
+})
+
 test.each(['', 'soon', '-1s', '10 m', '1w', 's', '1e3'])('%j is not a time', (text) => {
-  expect(() => seconds(text)).toThrow('It must be a time')
+  expect(() => seconds(text)).toThrow('It must be a time like 30s, 10m, 2h or 7d.')
 })
 
 test.each(['', ' ', 'one', 'NaN', 'Infinity', '1,5'])('%j is not a number', (text) => {

@@ -10,24 +10,31 @@ import { EXIT, Failure } from './output/exit.ts'
 
 /** Parsers for values on the command line; a bad value is a usage error that names its option. */
 
-const UNITS: Readonly<Record<string, number>> = { '': 1, ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 }
+const SECONDS_OF: Readonly<Record<string, number>> = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 }
 
 /** A hundred years; larger numbers of milliseconds lose digits. */
 const SECONDS_LIMIT = 36_500 * 86_400
 const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})$/
 const RETRY_AFTER_MS = 10
 
-/** `90`, `90s`, `10m`, `2h`, `1d`, `500ms`, as seconds. */
-export function seconds(text: string): number {
-  const [, number, unit = ''] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? []
-  const factor = UNITS[unit]
-  if (number === undefined || factor === undefined) {
-    throw new InvalidArgumentError('It must be a time like 30s, 10m or 2h.')
+/** Parses `30s`, `10m`, `2h`, `7d` and `500ms`; a plain number is in `unit`, and so is what the parser returns. */
+function timeIn(unit: 's' | 'h' | 'd'): (text: string) => number {
+  const unitSeconds = SECONDS_OF[unit] ?? 1
+  return (text) => {
+    const [, digits, given = unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? []
+    const factor = SECONDS_OF[given]
+    if (digits === undefined || factor === undefined) {
+      throw new InvalidArgumentError('It must be a time like 30s, 10m, 2h or 7d.')
+    }
+    const value = given === unit ? Number(digits) : (Number(digits) * factor) / unitSeconds
+    if (value * unitSeconds > SECONDS_LIMIT) throw new InvalidArgumentError('It must be at most 36500d.')
+    return value
   }
-  const given = Number(number) * factor
-  if (given > SECONDS_LIMIT) throw new InvalidArgumentError('It must be at most 36500d.')
-  return given
 }
+
+export const seconds = timeIn('s')
+export const hours = timeIn('h')
+export const days = timeIn('d')
 
 export function wholeNumber(text: string): number {
   if (!/^-?\d{1,15}$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { type Call, createCall, createOpen, httpTransport, type Open, type Transport } from '@ichido/sdk/client'
+import type { Page } from '@ichido/sdk/protocol'
 import { certificateAdvice } from '@ichido/sdk/worker'
 import { innermost } from '../../core/node/store-errors.ts'
 import { readClientConfig, type Surroundings } from '../../node/config.ts'
@@ -81,4 +82,16 @@ function unreachable(url: string, error: unknown): Unreachable {
 export function query(parameters: Readonly<Record<string, string | number | boolean | undefined>>): string {
   const given = Object.entries(parameters).flatMap(([name, value]) => (value === undefined ? [] : [[name, `${value}`]]))
   return given.length === 0 ? '' : `?${new URLSearchParams(given)}`
+}
+
+/** The maximum of the server for a page. */
+const PAGE_MAX = 200
+
+/** Yields all items of a list, page by page. */
+export async function* allPages<T>(ask: Connection['ask'], path: string): AsyncGenerator<T> {
+  for (let cursor: string | undefined, more = true; more; more = cursor !== undefined) {
+    const page: Page<T> = await ask<Page<T>>('GET', `${path}${query({ limit: PAGE_MAX, cursor })}`)
+    yield* page.data
+    cursor = page.next_cursor ?? undefined
+  }
 }

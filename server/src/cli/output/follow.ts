@@ -164,6 +164,11 @@ function stateOf(event: JobEvent): string | null {
   return move && `${move.state}${move.attempt > 0 ? ` attempt ${move.attempt}` : ''}`
 }
 
+/** An event in one line. */
+export function eventText(event: JobEvent): string {
+  return stateOf(event) ?? progressOf(event)
+}
+
 /** A worker's event in one line; `{percent, message}` is shown as words. */
 function progressOf({ stage, data }: JobEvent): string {
   const parts = stage === 'progress' ? [] : [stage]

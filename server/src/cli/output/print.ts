@@ -7,7 +7,7 @@ const ERROR_MAX = 300
 const UNITS = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB']
 
 /** The heads of the columns, and the cell of each item. */
-type Columns<T> = Readonly<Record<string, (item: T) => string | number>>
+export type Columns<T> = Readonly<Record<string, (item: T) => string | number>>
 type Facts = readonly (readonly [name: string, value: string | null])[]
 
 /** Prints a list as JSON, or as a table with a hint about the next page; `none` if the list is empty. */
@@ -37,14 +37,39 @@ export function sayOrJson(value: unknown, json: boolean | undefined, sentence: s
   else say(sentence)
 }
 
+/** The colours of the states of jobs and workers; a canceled job and an offline worker need no attention. */
+const STATE_STYLES: Readonly<Record<string, 'green' | 'red' | 'yellow' | 'cyan' | 'dim'>> = {
+  SUCCEEDED: 'green',
+  FAILED: 'red',
+  TIMED_OUT: 'red',
+  CANCELED: 'dim',
+  PENDING: 'yellow',
+  ORPHANED: 'yellow',
+  ASSIGNED: 'cyan',
+  RUNNING: 'cyan',
+  online: 'green',
+  offline: 'dim',
+  revoked: 'red',
+}
+
+/** A value in the colour of its state, if its column or name is `state`. */
+function paintState(name: string, value: string): string {
+  const style = name.toLowerCase() === 'state' ? STATE_STYLES[value.trim()] : undefined
+  return style === undefined ? value : paint(style, value, process.stdout)
+}
+
 /** Pads all columns but the last. */
 export function table<T>(items: readonly T[], columns: Columns<T>): string {
   const head = Object.keys(columns)
   const cells = items.map((item) => Object.values(columns).map((cellOf) => lineForTerminal(String(cellOf(item)))))
   const widths = head.map((title, i) => Math.max(title.length, ...cells.map((row) => row[i]?.length ?? 0)))
+  const padded = (row: readonly string[]) =>
+    row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)))
   const line = (row: readonly string[]) =>
-    row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0))).join('  ')
-  return [paint('bold', line(head), process.stdout), ...cells.map(line)].join('\n')
+    padded(row)
+      .map((cell, i) => paintState(head[i] ?? '', cell))
+      .join('  ')
+  return [paint('bold', padded(head).join('  '), process.stdout), ...cells.map(line)].join('\n')
 }
 
 /** A name and its value on each line, without those that are null. */
@@ -52,7 +77,10 @@ export function facts(pairs: Facts): string {
   const shown = pairs.filter((pair): pair is [string, string] => pair[1] !== null)
   const width = Math.max(...shown.map(([name]) => name.length))
   return shown
-    .map(([name, value]) => `${paint('bold', name.padEnd(width), process.stdout)}  ${lineForTerminal(value)}`)
+    .map(
+      ([name, value]) =>
+        `${paint('bold', name.padEnd(width), process.stdout)}  ${paintState(name, lineForTerminal(value))}`,
+    )
     .join('\n')
 }
 

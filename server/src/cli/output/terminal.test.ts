@@ -9,7 +9,7 @@ import type { Command } from 'commander'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { createProgram } from '../program.ts'
 import { ichido, killAll, serve } from '../testing/cli.ts'
-import { paint, say } from './terminal.ts'
+import { paint, redraw, say } from './terminal.ts'
 
 /** Sets the title of the window, colours, C1, the other direction, and what begins a line anew. */
 const HOSTILE = 'x\u001b]0;owned\u0007\u001b[31m\u009b1m\u202edetrever\u2066\u200f\u061c\u007f\r'
@@ -75,6 +75,8 @@ const ids: Record<string, string> = {
   name: 'nightly',
   cron: '@daily',
   topic: 't',
+  setting: 'reap_batch_max',
+  value: '5',
 }
 
 /** One of each: a job that failed with log, progress and key, one that waits, a worker, a definition, a hook, a trigger. */
@@ -90,6 +92,7 @@ async function fill(url: string, token: string): Promise<void> {
   const { enroll_token } = await call('POST', '/workers/enroll-tokens', { label: 'pc', queues: ['q'] })
   const worker = await call('POST', '/workers/register', { enroll_token, meta: { host: HOSTILE } })
   ids['worker-id'] = worker.worker_id
+  ids.worker = worker.worker_id
   const leased = await call('POST', '/leases', { queues: ['q'], max: 1 }, worker.worker_token)
   const lease = leased.leases[0].lease_id
   await call('POST', `/leases/${lease}/start`, { start_id: ID }, worker.worker_token)
@@ -117,7 +120,7 @@ const MORE: Record<string, string[]> = {
   'token create': ['--user', 'u', '--role', 'viewer'],
 }
 /** These go on until they are stopped, or end what the others show; they print by the same functions. */
-const LEFT_OUT = ['serve', 'worker', 'demo', 'schedules', 'audit', 'settings', 'migrate', 'backup']
+const LEFT_OUT = ['serve', 'worker', 'demo', 'schedules', 'migrate', 'backup']
 
 function linesOf(command: Command, path: string[] = []): string[][] {
   if (command.commands.length > 0) return command.commands.flatMap((inner) => linesOf(inner, [...path, inner.name()]))
@@ -149,10 +152,32 @@ test('JSON of such text keeps its value and has no control characters', async ()
 
 test('own styles reach a terminal, and foreign ones do not', () => {
   const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true)
-  vi.stubEnv('NO_COLOR', '')
+  for (const name of ['NO_COLOR', 'FORCE_COLOR', 'TERM']) vi.stubEnv(name, '')
   const stream = { isTTY: true } as NodeJS.WriteStream
   say(`${paint('red', 'error:', stream)} \u001b[32mfine\u001b[39m ${paint('bold', '\u001b[8mhidden', stream)}`)
   expect(written.mock.calls).toEqual([['\u001b[31merror:\u001b[39m  [32mfine [39m \u001b[1m [8mhidden\u001b[22m\n']])
+})
+
+test.each<[Record<string, string>, boolean, boolean]>([
+  [{}, true, true],
+  [{}, false, false],
+  [{ NO_COLOR: '1' }, true, false],
+  [{ TERM: 'dumb' }, true, false],
+  [{ FORCE_COLOR: '1' }, false, true],
+  [{ FORCE_COLOR: '1', NO_COLOR: '1', TERM: 'dumb' }, true, true],
+  [{ FORCE_COLOR: '0' }, true, false],
+])('%j on a terminal (%s): coloured is %s', (given, isTTY, coloured) => {
+  for (const name of ['NO_COLOR', 'FORCE_COLOR', 'TERM']) vi.stubEnv(name, given[name] ?? '')
+  expect(paint('red', 'x', { isTTY } as NodeJS.WriteStream) !== 'x').toBe(coloured)
+})
+
+test('a redraw clears the terminal, and shows as many lines as it has', () => {
+  const written = vi.spyOn(process.stdout, 'write').mockReturnValue(true)
+  const rows = process.stdout.rows
+  Object.assign(process.stdout, { rows: 3 })
+  redraw('a\u001b[2J\nb\nc\nd')
+  Object.assign(process.stdout, { rows })
+  expect(written.mock.calls).toEqual([['\u001b[H\u001b[Ja [2J\nb\n']])
 })
 
 test('only terminal.ts writes to the terminal', () => {

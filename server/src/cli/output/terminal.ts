@@ -40,10 +40,27 @@ function shown(text: string): string {
   return forTerminal(text).replaceAll(STYLE_MARK, ESCAPE)
 }
 
-/** Colours the text if the stream is a terminal and NO_COLOR is not set. */
+/** A pipe gets colours only if FORCE_COLOR asks for them, which also overrides NO_COLOR and TERM, as in Node itself. */
+function takesColour({ isTTY }: Pick<NodeJS.WriteStream, 'isTTY'>): boolean {
+  const { FORCE_COLOR, NO_COLOR, TERM } = process.env
+  if (FORCE_COLOR) return !['0', 'false'].includes(FORCE_COLOR)
+  return isTTY === true && !NO_COLOR && TERM !== 'dumb'
+}
+
+/** Colours the text if the stream takes colours. */
 export function paint(style: Style, text: string, stream: NodeJS.WriteStream = process.stderr): string {
-  if (!stream.isTTY || process.env.NO_COLOR) return text
+  if (!takesColour(stream)) return text
   return styleText(style, forTerminal(text), { validateStream: false }).replaceAll(ESCAPE, STYLE_MARK)
+}
+
+const CLEAR_BELOW = '\u001b[H\u001b[J'
+/** The height of a terminal that does not report it. */
+const ROWS = 24
+
+/** Replaces the contents of the terminal, as many lines as it has. */
+export function redraw(text: string): void {
+  const lines = text.split('\n').slice(0, (process.stdout.rows || ROWS) - 1)
+  process.stdout.write(`${CLEAR_BELOW}${shown(lines.join('\n'))}\n`)
 }
 
 /** `ichido jobs list | head -1` closes stdout early, which is not a failure. */

@@ -12,7 +12,7 @@ import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { follow, showOutcome, waitingText } from '../../output/follow.ts'
-import { facts, instant, printPage, table } from '../../output/print.ts'
+import { type Columns, facts, instant, printPage, table } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
 import { payload, seconds, wholeNumber } from '../../values.ts'
@@ -28,12 +28,15 @@ import {
   withBulk,
   withJobFilter,
 } from './operations.ts'
+import { watchList } from './watch-list.ts'
 
 const RESULT_MAX = 500
 const NAMES_MAX = 10
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
-interface JobListFlags extends JobFilterFlags, ListFlags {}
+interface JobListFlags extends JobFilterFlags, ListFlags {
+  watch?: boolean
+}
 
 interface WatchFlags {
   timeout?: number
@@ -44,7 +47,12 @@ export function addJobs(program: Command): void {
   const jobs = program
     .command('jobs')
     .description('list, show, cancel and retry jobs, read their logs and fetch their files')
-  paged(withJobFilter(jobs.command('list').description('list jobs, newest first'))).action(list)
+  paged(
+    withJobFilter(jobs.command('list').description('list jobs, newest first')).option(
+      '-w, --watch',
+      'keep the list up to date until Ctrl-C; a pipe gets each job that is new or has changed',
+    ),
+  ).action(list)
   jobs
     .command('show <job-id>')
     .description('show a job with its runs')
@@ -119,10 +127,10 @@ async function retry(jobIds: string[], { payload, ...flags }: BulkFlags & { payl
   else out(job.job_id)
 }
 
-async function list({ json, limit, cursor, ...flags }: JobListFlags): Promise<void> {
+async function list({ json, limit, cursor, watch = false, ...flags }: JobListFlags): Promise<void> {
   const filter = query({ ...jobFilterOf(flags), limit, cursor })
-  const page = await connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
-  printPage(page, json, 'No jobs.', {
+  const read = () => connect().ask<Page<JobShape>>('GET', `/v1/jobs${filter}`)
+  const columns: Columns<JobShape> = {
     JOB: (job) => job.job_id,
     STATE: (job) => job.state,
     KIND: (job) => job.kind,
@@ -130,7 +138,9 @@ async function list({ json, limit, cursor, ...flags }: JobListFlags): Promise<vo
     USER: (job) => job.user_id,
     ATTEMPT: (job) => job.attempt,
     CREATED: (job) => instant(job.created_at),
-  })
+  }
+  if (watch) await watchList(read, columns, json)
+  else printPage(await read(), json, 'No jobs.', columns)
 }
 
 /** The result in one line, cut to a readable length. */

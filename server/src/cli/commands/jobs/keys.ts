@@ -3,7 +3,7 @@ import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { instant, printPage } from '../../output/print.ts'
-import { number } from '../../values.ts'
+import { hours } from '../../values.ts'
 
 interface KeyListFlags extends ListFlags {
   active?: boolean
@@ -26,7 +26,7 @@ export function addKeys(program: Command): void {
   keys
     .command('extend <key>')
     .description('extend the lifetime of a key; it is never shortened')
-    .requiredOption('--ttl-hours <hours>', 'the lifetime from now on', number)
+    .requiredOption('--ttl-hours <time>', 'the lifetime from now on, such as 7d; a plain number is in hours', hours)
     .option('--json', 'print JSON')
     .action(async (key: string, { ttlHours, json }: JsonFlag & { ttlHours: number }) =>
       print(await connect().ask<Keys>('PATCH', pathOf(key), { ttl_hours: ttlHours }), json),

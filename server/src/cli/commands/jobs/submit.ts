@@ -21,7 +21,7 @@ import { follow, mayPass, RETRY_MS, showOutcome, UNREACHABLE_MAX_MS } from '../.
 import { bytesOf, bytesText } from '../../output/print.ts'
 import { LiveLine, out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { checked, fileName, instantOf, key, label, number, payload, seconds, wholeNumber } from '../../values.ts'
+import { checked, fileName, hours, instantOf, key, label, number, payload, seconds, wholeNumber } from '../../values.ts'
 
 /** The flag of each field. */
 const FLAGS = {
@@ -65,9 +65,9 @@ export function addSubmit(program: Command): void {
     .option('-q, --queue <name>', `where workers look for it (default: "${DEFAULT_QUEUE}")`)
     .option('-k, --key <key>', 'idempotency key', key)
     .option(
-      '--key-ttl-hours <hours>',
-      `how long the key is kept (default: ${DEFAULT_KEY_TTL_HOURS}; with --offline: ${DEFAULT_OUTBOX_KEY_TTL_HOURS})`,
-      number,
+      '--key-ttl-hours <time>',
+      `how long the key is kept, such as 7d (default: ${DEFAULT_KEY_TTL_HOURS}h; with --offline: ${DEFAULT_OUTBOX_KEY_TTL_HOURS}h)`,
+      hours,
     )
     .option('-l, --label <name=value>', 'repeat the option for several', label)
     .option('--delay <time>', 'start no earlier than this long after arrival, such as 10m', seconds)
@@ -76,7 +76,7 @@ export function addSubmit(program: Command): void {
     )
     .option('--priority <n>', `the highest goes first (default: ${DEFAULT_PRIORITY})`, wholeNumber)
     .option('--max-attempts <n>', `how many runs may start and fail (default: ${DEFAULT_MAX_ATTEMPTS})`, wholeNumber)
-    .option('--timeout-seconds <n>', 'the time limit of one run', number)
+    .option('--timeout-seconds <time>', 'the time limit of one run, such as 10m; a plain number is in seconds', seconds)
     .option('--estimated-cost <n>', 'charged against the cost limit', number)
     .addOption(
       new Option(

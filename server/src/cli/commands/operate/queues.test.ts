@@ -45,7 +45,7 @@ test('queues are listed, paused, limited and shown; mistakes come with advice', 
   expect(await ichido('set', 'train')).toMatchObject({ code: 2, stderr: expect.stringContaining('--max-concurrent') })
   expect(await ichido('set', 'train', '--lease-ttl', 'soon')).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('a time like 30s, 10m or 2h'),
+    stderr: expect.stringContaining('a time like 30s, 10m, 2h or 7d'),
   })
   expect(await ichido('set', 'train', '--max-concurrent', '0')).toMatchObject({
     code: 2,

@@ -1,6 +1,6 @@
-import type { Page, QueueShape } from '@ichido/sdk/protocol'
+import type { QueueShape } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect } from '../../connection/connect.ts'
+import { allPages, connect } from '../../connection/connect.ts'
 import type { JsonFlag } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { instant, printFacts, printPage } from '../../output/print.ts'
@@ -13,9 +13,6 @@ interface SetFlags extends JsonFlag {
   resultTtl?: number | 'none'
   fatalCodes?: string[] | 'none'
 }
-
-/** The maximum of the server. */
-const PAGE_QUEUES = 200
 
 type Changes = Partial<
   Omit<QueueShape, 'name' | 'paused_at' | 'ready' | 'delayed' | 'running' | 'oldest_ready_seconds'>
@@ -88,21 +85,9 @@ async function set(queue: string, flags: SetFlags): Promise<void> {
   print(await put(queue, Object.fromEntries(changes)), json)
 }
 
-/** Reads all pages. */
-async function all(): Promise<QueueShape[]> {
-  const { ask } = connect()
-  const queues: QueueShape[] = []
-  for (let cursor: string | null = ''; cursor !== null; ) {
-    const after: string = cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`
-    const page: Page<QueueShape> = await ask<Page<QueueShape>>('GET', `/v1/queues?limit=${PAGE_QUEUES}${after}`)
-    queues.push(...page.data)
-    cursor = page.next_cursor
-  }
-  return queues
-}
-
 async function list({ json }: JsonFlag): Promise<void> {
-  const queues = await all()
+  const queues: QueueShape[] = []
+  for await (const queue of allPages<QueueShape>(connect().ask, '/v1/queues')) queues.push(queue)
   printPage({ data: queues, next_cursor: null }, json, 'No queues.', {
     QUEUE: (queue) => queue.name,
     READY: (queue) => queue.ready,

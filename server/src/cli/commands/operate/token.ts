@@ -10,7 +10,7 @@ import { tokenLine } from '../../output/banner.ts'
 import { Failure } from '../../output/exit.ts'
 import { instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
-import { checked, number } from '../../values.ts'
+import { checked, days } from '../../values.ts'
 
 interface CreateFlags extends JsonFlag {
   user: string
@@ -31,7 +31,11 @@ export function addToken(program: Command): void {
     .requiredOption('--user <id>', 'the owner of the token')
     .addOption(new Option('--role <role>').choices(ROLES).makeOptionMandatory())
     .option('--name <text>', 'the purpose of the token')
-    .option('--ttl-days <n>', 'how long it works (default: until it is revoked)', number)
+    .option(
+      '--ttl-days <time>',
+      'how long it works, such as 12h; a plain number is in days (default: until it is revoked)',
+      days,
+    )
     .option('--json', 'print JSON')
     .action(create)
   token

@@ -71,6 +71,22 @@ test('enroll prints one line to paste; the worker is then listed, shown and revo
   expect((await json('list')).data).toMatchObject([{ worker_id, state: 'revoked' }])
 })
 
+test('show takes the name of a worker; several with that name are listed', async () => {
+  const enroll = async (name: string) =>
+    (await register((await ichido('enroll', name, '--queue', 'a')).stdout)).worker_id
+  const [only, one, two] = [await enroll('only'), await enroll('twin'), await enroll('twin')]
+  expect(await json('show', 'only')).toMatchObject({ worker_id: only, name: 'only' })
+  const twins = await ichido('show', 'twin')
+  expect(twins).toMatchObject({ code: 1, stdout: '' })
+  expect(twins.stderr).toMatch(
+    /^error: 2 workers are named twin; give the id of one\nWORKER +STATE +REGISTERED +LAST SEEN\n/,
+  )
+  for (const id of [one, two]) expect(twins.stderr).toContain(`\n${id}  online `)
+  const none = await ichido('show', 'nobody')
+  expect(none.code).toBe(1)
+  expect(none.stderr).toContain('There is no worker nobody')
+})
+
 test('enroll --json; without a program the line has a placeholder', async () => {
   const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
   expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })

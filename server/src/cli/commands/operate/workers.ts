@@ -8,11 +8,14 @@ import {
   type WorkerShape,
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
-import { connect, processEnv, query } from '../../connection/connect.ts'
+import { isUuid } from '../../../contract/common.ts'
+import { allPages, connect, processEnv, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { AUTHORITY_FILE, agentLine, PLACEHOLDER } from '../../output/agent-line.ts'
-import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
+import { Failure } from '../../output/exit.ts'
+import { instant, printFacts, printPage, sayOrJson, table } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
 import { seconds, several } from '../../values.ts'
 import { warnOfFolder } from './worker.ts'
 
@@ -26,7 +29,11 @@ interface EnrollFlags extends JsonFlag {
 export function addWorkers(program: Command): void {
   const workers = program.command('workers').description('enroll, list, show and revoke remote workers')
   paged(workers.command('list').description('list workers, newest first')).action(list)
-  workers.command('show <worker-id>').description('show a worker').option('--json', 'print JSON').action(show)
+  workers
+    .command('show <worker>')
+    .description('show the worker with this id or name')
+    .option('--json', 'print JSON')
+    .action(show)
   workers
     .command('enroll <name>')
     .description('print the line that makes another machine a worker')
@@ -65,8 +72,27 @@ async function list({ json, ...place }: ListFlags): Promise<void> {
   })
 }
 
-async function show(workerId: string, { json }: JsonFlag): Promise<void> {
-  const worker = await connect().ask<WorkerShape>('GET', pathOf(workerId))
+/** The worker with this id or, as names are not unique, the only one with this name. */
+async function find(idOrName: string): Promise<WorkerShape> {
+  const { ask } = connect()
+  if (isUuid(idOrName)) return ask<WorkerShape>('GET', pathOf(idOrName))
+  const named: WorkerShape[] = []
+  for await (const worker of allPages<WorkerShape>(ask, '/v1/workers')) if (worker.name === idOrName) named.push(worker)
+  const [worker, ...others] = named
+  if (worker === undefined)
+    throw new Failure(`There is no worker ${idOrName}`, `List them: ${commandLine('workers list')}`)
+  if (others.length === 0) return worker
+  const candidates = table(named, {
+    WORKER: ({ worker_id }) => worker_id,
+    STATE: ({ state }) => state,
+    REGISTERED: ({ registered_at }) => instant(registered_at),
+    'LAST SEEN': ({ last_seen_at }) => instant(last_seen_at),
+  })
+  throw new Failure(`${named.length} workers are named ${idOrName}; give the id of one`, candidates)
+}
+
+async function show(idOrName: string, { json }: JsonFlag): Promise<void> {
+  const worker = await find(idOrName)
   printFacts(worker, json, [
     ['worker', worker.worker_id],
     ['name', worker.name],

@@ -11,7 +11,7 @@ import {
 } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { type BackoffFlags, backoffOf, withBackoff } from '../../flags.ts'
-import { instantOf, label, number, payload, seconds, wholeNumber } from '../../values.ts'
+import { instantOf, label, payload, seconds, wholeNumber } from '../../values.ts'
 
 /** Fields that the server sets; they are removed, so that a printed definition can be sent back. */
 const SERVER_FIELDS: readonly string[] = [
@@ -75,9 +75,9 @@ export function withContent(command: Command): Command {
     .option('--priority <n>', `the highest goes first (default: ${DEFAULT_PRIORITY})`, wholeNumber)
     .option('-l, --label <name=value>', 'repeat the option for several', label)
     .option('--max-attempts <n>', `how many runs may start and fail (default: ${DEFAULT_MAX_ATTEMPTS})`, wholeNumber)
-    .option('--timeout-seconds <n>', 'the time limit of one run', number)
-    .option('--lease-ttl-seconds <n>', "how long a worker's lease lasts without a heartbeat", wholeNumber)
-    .option('--continuation-seconds <n>', 'how long a job waits for a silent worker after its lease', wholeNumber)
+    .option('--timeout-seconds <time>', 'the time limit of one run, such as 10m; a plain number is in seconds', seconds)
+    .option('--lease-ttl-seconds <time>', "how long a worker's lease lasts without a heartbeat", seconds)
+    .option('--continuation-seconds <time>', 'how long a job waits for a silent worker after its lease', seconds)
     .option('--domain <name>', "a group of kinds for its jobs' events (default: the kind)")
     .option('--stages <json>', "the stages of its jobs' events: JSON, @file, or the name of the preset", stages)
     .addOption(
