@@ -521,6 +521,19 @@ CREATE TABLE ichido.schema_migrations (
   CONSTRAINT schema_migrations_pkey PRIMARY KEY (version)
 );
 
+CREATE TABLE ichido.sessions (
+  session_id uuid NOT NULL,
+  session_hash text NOT NULL,
+  token_id uuid NOT NULL,
+  user_id text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  CONSTRAINT sessions_pkey PRIMARY KEY (session_id),
+  CONSTRAINT sessions_session_hash_key UNIQUE (session_hash)
+);
+CREATE INDEX sessions_expiry ON ichido.sessions USING btree (expires_at);
+CREATE INDEX sessions_token ON ichido.sessions USING btree (token_id);
+
 CREATE TABLE ichido.settings (
   name text NOT NULL,
   value text NOT NULL,

@@ -537,6 +537,19 @@ CREATE INDEX run_logs_job ON run_logs (job_id, run_no, n);
 
 CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT;
 
+CREATE TABLE sessions (
+  session_id TEXT PRIMARY KEY,
+  session_hash text NOT NULL UNIQUE,
+  token_id TEXT NOT NULL,
+  user_id text NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX sessions_expiry ON sessions (expires_at);
+
+CREATE INDEX sessions_token ON sessions (token_id);
+
 CREATE TABLE settings (
   name text PRIMARY KEY,
   value text NOT NULL,

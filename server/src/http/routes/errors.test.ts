@@ -66,7 +66,7 @@ describe('errors', () => {
     expect(JSON.parse(lines[0] ?? '')).toMatchObject({
       requestId: answer.headers['x-request-id'],
       path: '/v1/jobs',
-      err: { message: 'the secret inside', stack: expect.stringContaining('operations.test.ts') },
+      err: { message: 'the secret inside', stack: expect.stringContaining('errors.test.ts') },
     })
   })
 

@@ -35,6 +35,7 @@ const LARGE: Readonly<Record<string, number>> = {
   'post /v1/leases/{lease_id}/events': BATCH,
   'post /v1/triggers': BATCH,
   'post /v1/hooks/{name}': 256 * KIB,
+  'post /v1/session': 64 * KIB,
   'post /v1/workers/register': 64 * KIB,
   'post /calc/zpe/compute/servers/register': 64 * KIB,
 }

@@ -172,11 +172,11 @@ eachServices(
       await submit(1, null)
       await submit(1, null)
       expect(counted).toEqual([
-        ['created', true, null],
-        ['replayed', true, null],
-        ['refused', true, 'IDEMPOTENCY_KEY_REUSED'],
-        ['created', false, null],
-        ['refused', false, 'QUOTA_EXCEEDED'],
+        ['created', true, null, 'default'],
+        ['replayed', true, null, 'default'],
+        ['refused', true, 'IDEMPOTENCY_KEY_REUSED', 'default'],
+        ['created', false, null, 'default'],
+        ['refused', false, 'QUOTA_EXCEEDED', 'default'],
       ])
     })
 

@@ -15,7 +15,13 @@ export function releaseConformance({ store }: Given): void {
       const jobId = await scene.submitted({ fairTag: 1 })
       await scene.submitted({ fairTag: 2 })
       const lease = await scene.leased()
-      expect(await scene.release(lease)).toEqual({ kind: 'released', jobId, state: 'ORPHANED', queue: scene.queue })
+      expect(await scene.release(lease)).toEqual({
+        kind: 'released',
+        jobId,
+        state: 'ORPHANED',
+        queue: scene.queue,
+        releasedIn: scene.queue,
+      })
       const before = await scene.run(lease.runId)
       expect(await scene.release(lease)).toEqual({ kind: 'repeated', jobId, state: 'ORPHANED', queue: null })
       expect(await scene.run(lease.runId)).toEqual(before)
@@ -35,7 +41,13 @@ export function releaseConformance({ store }: Given): void {
       const jobId = await scene.submitted({ policy: { max_attempts: 1 }, fairTag: 1 })
       await scene.submitted({ fairTag: 2 })
       const lease = await scene.leased({ startId: 's' })
-      expect(await scene.release(lease)).toEqual({ kind: 'released', jobId, state: 'FAILED', queue: scene.queue })
+      expect(await scene.release(lease)).toEqual({
+        kind: 'released',
+        jobId,
+        state: 'FAILED',
+        queue: scene.queue,
+        releasedIn: scene.queue,
+      })
       expect(await scene.release(lease)).toMatchObject({ kind: 'repeated', state: 'FAILED' })
       expect(await scene.finish(lease)).toEqual(refused('OUTCOME_ALREADY_RECORDED'))
       const [first, second] = await scene.runs(jobId)
