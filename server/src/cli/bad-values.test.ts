@@ -78,6 +78,7 @@ const BAD: Readonly<Record<string, string>> = {
   '--fatal-codes': 'X'.repeat(1_000),
   '--rule': 'too_many_mondays',
   setting: 'x'.repeat(101),
+  shell: 'tcsh',
   value: 'many',
   '--actor': 'x'.repeat(257),
   '--action': 'x'.repeat(257),

@@ -1,4 +1,5 @@
 import { Command } from 'commander'
+import { addCompletion } from './commands/completion.ts'
 import { addDead } from './commands/jobs/dead.ts'
 import { addDemo } from './commands/jobs/demo.ts'
 import { addEvents } from './commands/jobs/events.ts'
@@ -79,6 +80,7 @@ export function createProgram(): Command {
     addBackup,
     addDoctor,
     addDemo,
+    addCompletion,
     addSchedules,
   ])
     add(program)

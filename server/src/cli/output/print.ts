@@ -37,7 +37,7 @@ export function sayOrJson(value: unknown, json: boolean | undefined, sentence: s
   else say(sentence)
 }
 
-/** The colours of the states of jobs and workers; a canceled job and an offline worker need no attention. */
+/** The colours of the states of jobs and workers; a canceled job and a detached worker need no attention. */
 const STATE_STYLES: Readonly<Record<string, 'green' | 'red' | 'yellow' | 'cyan' | 'dim'>> = {
   SUCCEEDED: 'green',
   FAILED: 'red',
@@ -48,7 +48,8 @@ const STATE_STYLES: Readonly<Record<string, 'green' | 'red' | 'yellow' | 'cyan' 
   ASSIGNED: 'cyan',
   RUNNING: 'cyan',
   online: 'green',
-  offline: 'dim',
+  detached: 'dim',
+  unseen: 'yellow',
   revoked: 'red',
 }
 

@@ -76,6 +76,7 @@ const ids: Record<string, string> = {
   cron: '@daily',
   topic: 't',
   setting: 'reap_batch_max',
+  shell: 'bash',
   value: '5',
 }
 
