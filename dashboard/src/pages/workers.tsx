@@ -1,3 +1,191 @@
-export default function Page() {
-  return <h2>workers</h2>
+import { WORKER_STATES, type WorkerShape, type WorkerState } from '@ichido/sdk/protocol'
+import { useState } from 'preact/hooks'
+import { Link } from 'wouter-preact'
+import { Empty, Loaded } from '../parts/loaded.tsx'
+import { More, usePages } from '../parts/pages.tsx'
+import { Age, Command, commandLine, Instant } from '../parts/text.tsx'
+import { withQuery } from '../server/call.ts'
+import { useCan } from '../server/session.ts'
+import { formatNumber, words } from '../words.ts'
+import { EnrollDialog, LineDialog, type Made, RevokeDialog } from './workers-actions.tsx'
+
+const w = words(
+  {
+    title: 'Workers',
+    caption: 'Workers, those that are online first',
+    enroll: 'Enroll a worker',
+    worker: 'Worker',
+    state: 'State',
+    online: 'Online',
+    detached: 'Detached',
+    unseen: 'Not seen',
+    revoked: 'Revoked',
+    machine: 'Machine',
+    queues: 'Queues',
+    all: 'all',
+    leases: 'Holds',
+    seen: 'Last seen',
+    token: 'Token until',
+    actions: 'Actions',
+    revoke: 'Revoke',
+    revokeNamed: (name: string) => `Revoke ${name}`,
+    none: 'No workers yet',
+    noneHow: 'A worker on another machine takes jobs over HTTPS. This command prints the line that enrolls one:',
+  },
+  {
+    title: 'ワーカー',
+    caption: 'ワーカー(稼働中が先)',
+    enroll: 'ワーカーを登録',
+    worker: 'ワーカー',
+    state: '状態',
+    online: '稼働中',
+    detached: '停止',
+    unseen: '応答なし',
+    revoked: '失効',
+    machine: 'マシン',
+    queues: 'キュー',
+    all: 'すべて',
+    leases: '保持',
+    seen: '最終確認',
+    token: 'トークン期限',
+    actions: '操作',
+    revoke: '失効',
+    revokeNamed: (name) => `${name} を失効`,
+    none: 'ワーカーはまだありません',
+    noneHow: '別のマシンのワーカーは HTTPS でジョブを受け取ります。次のコマンドで登録用の行を作れます。',
+  },
+)
+
+/** The colours of the states. */
+const TONES = { online: 'SUCCEEDED', detached: 'CANCELED', unseen: 'TIMED_OUT', revoked: 'FAILED' } as const
+
+export default function Workers() {
+  const list = usePages<WorkerShape>('/v1/workers')
+  const [enrolling, enroll] = useState(false)
+  const [made, setMade] = useState<Made | null>(null)
+  const [leaving, revoke] = useState<WorkerShape | null>(null)
+  const mayOperate = useCan('operate')
+  return (
+    <>
+      <div class="head">
+        <h2>{w().title}</h2>
+        {mayOperate && (
+          <button type="button" class="main" onClick={() => enroll(true)}>
+            {w().enroll}
+          </button>
+        )}
+      </div>
+      {enrolling && <EnrollDialog onMade={setMade} onClose={() => enroll(false)} />}
+      {made !== null && <LineDialog made={made} onClose={() => setMade(null)} />}
+      {leaving !== null && <RevokeDialog worker={leaving} onClose={() => revoke(null)} />}
+      <div class="card list">
+        <Loaded of={list as never} empty={{ is: (rows: WorkerShape[]) => rows.length === 0, show: <NoWorker /> }}>
+          {(rows: WorkerShape[]) => <WorkerTable rows={rows} revoke={mayOperate ? revoke : null} />}
+        </Loaded>
+        <More of={list.pages} />
+      </div>
+    </>
+  )
+}
+
+function NoWorker() {
+  return (
+    <Empty title={w().none}>
+      <p>{w().noneHow}</p>
+      <Command text={commandLine('workers enroll lab-pc --queue default')} />
+    </Empty>
+  )
+}
+
+const rank = (state: WorkerState) => WORKER_STATES.indexOf(state)
+
+interface WorkerTableProps {
+  rows: readonly WorkerShape[]
+  /** Null: the visitor may not revoke workers. */
+  revoke: ((worker: WorkerShape) => void) | null
+}
+
+function WorkerTable({ rows, revoke }: WorkerTableProps) {
+  return (
+    <table>
+      <caption class="unseen">{w().caption}</caption>
+      <thead>
+        <tr>
+          <th scope="col">{w().worker}</th>
+          <th scope="col">{w().state}</th>
+          <th scope="col" class="wide">
+            {w().machine}
+          </th>
+          <th scope="col" class="medium">
+            {w().queues}
+          </th>
+          <th scope="col" class="number">
+            {w().leases}
+          </th>
+          <th scope="col" class="number medium">
+            {w().seen}
+          </th>
+          <th scope="col" class="wide">
+            {w().token}
+          </th>
+          {revoke !== null && <th scope="col">{w().actions}</th>}
+        </tr>
+      </thead>
+      <tbody>
+        {rows
+          .toSorted((a, b) => rank(a.state) - rank(b.state))
+          .map((worker) => (
+            <tr key={worker.worker_id} data-id={worker.worker_id}>
+              <td class="wrap" title={worker.worker_id}>
+                {worker.name}
+              </td>
+              <td>
+                <span class="pill" data-state={TONES[worker.state]}>
+                  {w()[worker.state]}
+                </span>
+              </td>
+              <td class="wide wrap">{machineOf(worker)}</td>
+              <td class="medium wrap">
+                {worker.queues === null
+                  ? w().all
+                  : worker.queues.map((queue) => (
+                      <>
+                        <Link key={queue} href={withQuery('/jobs', { queue })} data-row="">
+                          {queue}
+                        </Link>{' '}
+                      </>
+                    ))}
+              </td>
+              <td class="number">{formatNumber(worker.live_leases)}</td>
+              <td class="number medium">
+                <Age of={worker.last_seen_at} />
+              </td>
+              <td class="wide">
+                <Instant of={worker.token_expires_at} />
+              </td>
+              {revoke !== null && (
+                <td>
+                  {worker.state !== 'revoked' && (
+                    <button
+                      type="button"
+                      class="danger"
+                      aria-label={w().revokeNamed(worker.name)}
+                      onClick={() => revoke(worker)}
+                    >
+                      {w().revoke}
+                    </button>
+                  )}
+                </td>
+              )}
+            </tr>
+          ))}
+      </tbody>
+    </table>
+  )
+}
+
+/** The facts that the agent sends. A worker may send anything, so only text is shown. */
+function machineOf({ meta }: WorkerShape): string {
+  const facts = ['hostname', 'platform', 'version', 'node'].map((name) => meta[name])
+  return facts.filter((fact) => typeof fact === 'string' && fact !== '').join(' · ') || '–'
 }
