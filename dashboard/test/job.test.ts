@@ -135,4 +135,7 @@ const NO_FILTER = {
   key: null,
   createdFromMs: null,
   createdToMs: null,
+  errorCode: null,
+  text: null,
+  waitingLongerThanMs: null,
 }

@@ -1,10 +1,10 @@
-import type { JobState } from '@ichido/sdk/protocol'
+import type { JobState, OperationDryRun, OperationShape, Page } from '@ichido/sdk/protocol'
 import { useQuery } from '@tanstack/preact-query'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
 import { messageOf } from '../parts/loaded.tsx'
 import { stateWord } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
-import { readAgain } from '../server/queries.ts'
+import { readAgain, useRead } from '../server/queries.ts'
 import { formatNumber, words } from '../words.ts'
 
 const w = words(
@@ -20,6 +20,12 @@ const w = words(
     none: 'No job would change.',
     begun: 'The operation has begun.',
     start: 'Start',
+    operations: 'Operations at work',
+    canceling: 'Canceling',
+    retrying: 'Retrying',
+    redriving: 'Redriving',
+    progress: (done: string, matched: string) => `${done} of ${matched}`,
+    abort: 'Abort',
   },
   {
     cancel: (count) => `${count} 件のジョブを取り消す`,
@@ -33,18 +39,18 @@ const w = words(
     none: '変わるジョブはありません。',
     begun: '操作を始めました。',
     start: '開始',
+    operations: '実行中の操作',
+    canceling: '取消中',
+    retrying: '再試行中',
+    redriving: '再投入中',
+    progress: (done, matched) => `${matched} 件中 ${done} 件`,
+    abort: '中止',
   },
 )
 
 export type BulkAction = 'cancel' | 'retry' | 'redrive'
 /** The jobs of an operation: those with these ids, or all that match. */
 export type Choice = { jobIds: readonly string[] } | { filter: object }
-
-interface DryRun {
-  matched: number
-  capped: boolean
-  by_state?: Partial<Record<JobState, number>>
-}
 
 interface BulkDialogProps {
   action: BulkAction
@@ -58,12 +64,14 @@ export function BulkDialog({ action, choice, onDone, onClose }: BulkDialogProps)
   const request = { action, ...('jobIds' in choice ? { job_ids: choice.jobIds } : { filter: choice.filter }) }
   const { data, error } = useQuery({
     queryKey: ['dry-run', request],
-    queryFn: () => send<DryRun>('POST', '/v1/operations', { ...request, dry_run: true }),
+    queryFn: () => send<OperationDryRun>('POST', '/v1/operations', { ...request, dry_run: true }),
     staleTime: 0,
     gcTime: 0,
   })
   const count = data === undefined ? '…' : `${formatNumber(data.matched)}${data.capped ? '+' : ''}`
-  const states = Object.entries(data?.by_state ?? {}).filter(([, count]) => count > 0)
+  const states = Object.entries(data?.by_state ?? {}).flatMap(([state, found]) =>
+    found === undefined || found.count === 0 ? [] : [{ state: state as JobState, count: found.count }],
+  )
   const text = { cancel: w().willCancel, retry: w().willRetry, redrive: w().willRedrive }[action]
   const begin = async () => {
     await send('POST', '/v1/operations', request)
@@ -89,11 +97,41 @@ export function BulkDialog({ action, choice, onDone, onClose }: BulkDialogProps)
       {data !== undefined && (data.matched === 0 ? <p>{w().none}</p> : <p>{text}</p>)}
       {states.length > 0 && (
         <ul>
-          {states.map(([state, count]) => (
-            <li key={state}>{w().ofState(formatNumber(count), stateWord(state as JobState))}</li>
+          {states.map(({ state, count }) => (
+            <li key={state}>{w().ofState(formatNumber(count), stateWord(state))}</li>
           ))}
         </ul>
       )}
     </ActionDialog>
+  )
+}
+
+/** The operations that run now, with their progress. */
+export function Operations() {
+  const { data } = useRead<Page<OperationShape>>('/v1/operations?limit=20')
+  const running = data?.data.filter(({ state }) => state === 'running') ?? []
+  if (running.length === 0) return null
+  const abort = async (id: string) => {
+    await send('POST', `/v1/operations/${id}/abort`)
+    void readAgain()
+  }
+  return (
+    <section class="card pad" aria-label={w().operations}>
+      {running.map(({ operation_id, action, done, skipped, refused, matched }) => {
+        const past = done + skipped + refused
+        const name = { cancel: w().canceling, retry: w().retrying, redrive: w().redriving }[action]
+        return (
+          <div key={operation_id} class="line">
+            <span>
+              {name}: {w().progress(formatNumber(past), formatNumber(matched))}
+            </span>
+            <progress class="bar" max={Math.max(1, matched)} value={past} aria-label={name} />
+            <button type="button" class="quiet" onClick={() => void abort(operation_id)}>
+              {w().abort}
+            </button>
+          </div>
+        )
+      })}
+    </section>
   )
 }

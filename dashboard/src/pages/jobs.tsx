@@ -1,4 +1,4 @@
-import { JOB_STATES, type JobShape, type JobState, type QueueShape } from '@ichido/sdk/protocol'
+import { JOB_STATES, type JobCountsShape, type JobShape, type JobState, type QueueShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
@@ -9,7 +9,7 @@ import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
-import { type BulkAction, BulkDialog, type Choice } from './jobs-bulk.tsx'
+import { type BulkAction, BulkDialog, type Choice, Operations } from './jobs-bulk.tsx'
 
 const w = words(
   {
@@ -110,7 +110,7 @@ export default function Jobs() {
   const [all, setAll] = useState(false)
   const mayChange = useCan('submit')
   const rows = list.data ?? []
-  const choice: Choice = all ? { filter: filters } : { jobIds: [...chosen] }
+  const choice: Choice = all ? { filter: toJson(filters) } : { jobIds: [...chosen] }
   const toggle = (id: string) => {
     setAll(false)
     choose(chosen.has(id) ? new Set([...chosen].filter((other) => other !== id)) : new Set([...chosen, id]))
@@ -146,6 +146,7 @@ export default function Jobs() {
         </div>
       )}
       {bulk !== null && <BulkDialog action={bulk} choice={choice} onDone={finished} onClose={() => setBulk(null)} />}
+      {mayChange && <Operations />}
       <div class="card list">
         <Loaded
           of={list as never}
@@ -273,28 +274,20 @@ function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
   )
 }
 
-/** The counts of the jobs that match a filter, by state. */
-interface Counts {
-  counts: Partial<Record<JobState, number>>
-  /** A count is not higher than the server's maximum. */
-  capped: boolean
-}
-
+/** The counts of the jobs that match a filter, in every state. */
 function useCounts({ state: _, ...filters }: Filters<Name>) {
-  return useRead<Counts>(withQuery('/v1/jobs/counts', filters)).data
+  return useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters)).data
 }
 
 const shown = (count: number, capped: boolean): string => `${formatNumber(count)}${capped ? '+' : ''}`
 
 function StateChips({ filters, change }: { filters: Filters<Name>; change(changes: Filters<Name>): void }) {
   const found = useCounts(filters)
-  const count = (state: JobState) => found?.counts[state] ?? 0
-  const total = JOB_STATES.reduce((sum, state) => sum + count(state), 0)
   return (
     <fieldset class="states">
       <legend class="unseen">{w().states}</legend>
       <Chip pressed={filters.state === undefined} onClick={() => change({ state: '' })}>
-        <b>{found === undefined ? '–' : shown(total, found.capped)}</b>
+        <b>{found === undefined ? '–' : shown(found.total, found.capped)}</b>
         <span>{w().all}</span>
       </Chip>
       {JOB_STATES.map((state) => (
@@ -304,12 +297,18 @@ function StateChips({ filters, change }: { filters: Filters<Name>; change(change
           pressed={filters.state === state}
           onClick={() => change({ state: filters.state === state ? '' : state })}
         >
-          <b>{found === undefined ? '–' : shown(count(state), found.capped && count(state) > 0)}</b>
+          <b>{countOf(found, state)}</b>
           <span>{stateWord(state)}</span>
         </Chip>
       ))}
     </fieldset>
   )
+}
+
+function countOf(found: JobCountsShape | undefined, state: JobState): string {
+  if (found === undefined) return '–'
+  const { count, capped } = found.by_state[state] ?? { count: 0, capped: false }
+  return shown(count, capped)
 }
 
 interface ChipProps {
@@ -328,10 +327,8 @@ function Chip({ state, pressed, onClick, children }: ChipProps) {
 }
 
 function MatchCount({ filters }: { filters: Filters<Name> }) {
-  const found = useCounts(filters)
-  const states = filters.state?.split(',') ?? JOB_STATES
-  const count = states.reduce((sum, state) => sum + (found?.counts[state as JobState] ?? 0), 0)
-  return <>{w().matching(found === undefined ? '…' : shown(count, found.capped))}</>
+  const found = useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters)).data
+  return <>{w().matching(found === undefined ? '…' : shown(found.total, found.capped))}</>
 }
 
 interface FilterRowProps {
@@ -377,4 +374,9 @@ function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
       )}
     </search>
   )
+}
+
+/** The filter as an operation takes it. */
+function toJson({ waiting_longer_than_seconds: seconds, ...filters }: Filters<Name>): object {
+  return seconds === undefined ? filters : { ...filters, waiting_longer_than_seconds: Number(seconds) }
 }

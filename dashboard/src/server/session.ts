@@ -1,29 +1,11 @@
-import { IchidoError, type Role } from '@ichido/sdk/protocol'
+import { IchidoError, type SessionShape } from '@ichido/sdk/protocol'
 import { useQuery } from '@tanstack/preact-query'
 import { csrfToken, read, send } from './call.ts'
 import { queryClient } from './queries.ts'
 
-/** Who uses the page, and what the server lets this user do. */
-export interface Session {
-  user_id: string
-  role: Role
-  abilities: Ability[]
-  expires_at: string | null
-  csrf_token: string | null
-  /** The server needs no credentials yet. */
-  open: boolean
-}
+export type Session = SessionShape
+export type Ability = SessionShape['abilities'][number]
 
-export type Ability = 'readAll' | 'readOwn' | 'submit' | 'operate' | 'administer'
-
-const STUB: Session = {
-  user_id: 'local',
-  role: 'admin',
-  abilities: ['readAll', 'readOwn', 'submit', 'operate', 'administer'],
-  expires_at: null,
-  csrf_token: null,
-  open: true,
-} // REMOVE
 const KEY = ['session']
 
 async function readSession(): Promise<Session | null> {
@@ -33,7 +15,6 @@ async function readSession(): Promise<Session | null> {
     return session
   } catch (error) {
     if (error instanceof IchidoError && error.code === 'UNAUTHENTICATED') return null
-    if (error instanceof IchidoError && error.code === 'NOT_FOUND') return STUB // REMOVE: until sign-in is merged
     throw error
   }
 }
@@ -51,14 +32,10 @@ export async function signIn(token: string): Promise<void> {
 
 export async function signOut(): Promise<void> {
   await send('DELETE', '/v1/session')
-  signedOut()
-}
-
-/** Forgets everything that the last session has read. */
-export function signedOut(): void {
   csrfToken.value = null
-  queryClient.clear()
   queryClient.setQueryData(KEY, null)
+  // The next visitor of this browser sees nothing of the last one.
+  queryClient.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== KEY[0] })
 }
 
 /** True if the server lets the visitor do this, so that the page offers nothing that would be refused. */

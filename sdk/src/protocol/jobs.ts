@@ -96,8 +96,8 @@ export interface JobShape {
   error: RunErrorShape | null
 }
 
-/** The filter of `client.list`, which is the query of `GET /v1/jobs`. */
-export interface JobListFilter {
+/** Selects jobs. */
+export interface JobFilterShape {
   /** One state, or several separated by commas. */
   state?: JobState | `${JobState},${string}`
   /** Only jobs of this queue. */
@@ -110,10 +110,32 @@ export interface JobListFilter {
   label?: string
   /** Only the job that was submitted with this key. */
   key?: string
+  /** Only jobs whose latest run has an error with this code. */
+  error_code?: string
+  /** Only jobs with this text in the kind, a label's value, the error's message or a small payload. */
+  text?: string
+  /** Only jobs that are due for longer than this, and that no worker has. */
+  waiting_longer_than_seconds?: number
   /** Only jobs that were made at this instant or later. */
   created_after?: string
   /** Only jobs that were made before this instant. */
   created_before?: string
+}
+
+/** How many jobs a filter selects. */
+export interface JobCountsShape {
+  total: number
+  /** There may be more: the server looks at a limited number of jobs. */
+  capped: boolean
+  /** By the states that the filter allows. */
+  by_state: { [State in JobState]?: { count: number; capped: boolean } | undefined }
+}
+
+/**
+ * The filter of `client.list`, which is the query of `GET /v1/jobs`. With `error_code`, `text` or
+ * `waiting_longer_than_seconds`, a page may be short or empty although another page follows.
+ */
+export interface JobListFilter extends JobFilterShape {
   /** The size of the page; default 50. */
   limit?: number
   /** The `next_cursor` of the page before. */

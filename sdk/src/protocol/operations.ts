@@ -1,4 +1,4 @@
-import type { JobDetail } from './jobs.ts'
+import type { JobCountsShape, JobDetail, JobFilterShape } from './jobs.ts'
 
 /** A backup that the server made. */
 export interface BackupShape {
@@ -107,15 +107,53 @@ export interface DeadLetterFilter {
   text?: string | undefined
 }
 
-/** The states of a redrive. */
-export const REDRIVE_STATES = ['running', 'done', 'aborted'] as const
-/** The state of a redrive. */
-export type RedriveState = (typeof REDRIVE_STATES)[number]
+/** The changes that an operation makes to many jobs. */
+export const OPERATION_ACTIONS = ['cancel', 'retry', 'redrive'] as const
+/** The change that an operation makes to many jobs. */
+export type OperationAction = (typeof OPERATION_ACTIONS)[number]
+
+/** The states of an operation. */
+export const OPERATION_STATES = ['running', 'done', 'aborted'] as const
+/** The state of an operation. */
+export type OperationState = (typeof OPERATION_STATES)[number]
+
+/** A change of many jobs that runs on the server. */
+export interface OperationShape {
+  operation_id: string
+  action: OperationAction
+  state: OperationState
+  /** A redrive has a filter of dead letters. Null: the operation has a list of jobs. */
+  filter: JobFilterShape | DeadLetterFilter | null
+  /** The jobs of the list that could be changed when the operation began. Null: it has a filter. */
+  job_ids: string[] | null
+  per_second: number | null
+  matched: number
+  done: number
+  /** Only in a redrive: jobs that found the quota full and will be tried again. */
+  waiting: number
+  /** Jobs whose state changed meanwhile, or whose key names another job now. */
+  skipped: number
+  /** Jobs that a full quota kept from a retry. */
+  refused: number
+  created_by: string
+  created_at: string
+  ended_at: string | null
+}
+
+/** The jobs that an operation would change. */
+export interface OperationDryRun {
+  dry_run: true
+  action: OperationAction
+  matched: number
+  /** There may be more: the server looks at a limited number of jobs. */
+  capped: boolean
+  by_state: JobCountsShape['by_state']
+}
 
 /** Dead letters that are being retried. */
 export interface RedriveShape {
   redrive_id: string
-  state: RedriveState
+  state: OperationState
   actor: string
   /** Null: the redrive has a list of jobs. */
   filter: DeadLetterFilter | null

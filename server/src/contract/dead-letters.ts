@@ -2,7 +2,7 @@ import {
   type DeadLetterDetail,
   type DeadLetterGroup,
   type DeadLetterShape,
-  REDRIVE_STATES,
+  OPERATION_STATES,
   type RedriveShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
@@ -10,7 +10,7 @@ import { userName } from './access.ts'
 import { instant, isUuid, listQuery, name, time, uuid } from './common.ts'
 import { jobDetail } from './jobs.ts'
 
-const REDRIVE_JOBS_MAX = 1_000
+const OPERATION_JOBS_MAX = 1_000
 const PER_SECOND_MAX = 10_000
 
 const filterFields = {
@@ -28,22 +28,27 @@ export type DeadFilterInput = z.output<typeof groupsQuery>
 
 export const listDeadLettersQuery = z.strictObject({ ...filterFields, ...listQuery })
 
+/** The fields of a request for an operation, beside its action and filter. */
+export const operationFields = {
+  job_ids: z.array(uuid).min(1).max(OPERATION_JOBS_MAX).optional(),
+  dry_run: z.boolean().optional().meta({ description: 'Only count, change nothing' }),
+  per_second: z
+    .int()
+    .min(1)
+    .max(PER_SECOND_MAX)
+    .optional()
+    .meta({ description: 'The maximum rate; default: as fast as possible' }),
+}
+
+export const deadFilter = groupsQuery.optional().meta({ description: 'All that match; `{}` matches every dead letter' })
+
+export const hasOneChoice = (body: { job_ids?: unknown; filter?: unknown }): boolean =>
+  (body.job_ids === undefined) !== (body.filter === undefined)
+export const ONE_CHOICE = { path: ['job_ids'], error: 'or filter must be given, and not both' }
+
 export const redriveRequest = z
-  .strictObject({
-    job_ids: z.array(uuid).min(1).max(REDRIVE_JOBS_MAX).optional(),
-    filter: groupsQuery.optional().meta({ description: 'All that match; `{}` matches every dead letter' }),
-    dry_run: z.boolean().optional().meta({ description: 'Only count, change nothing' }),
-    per_second: z
-      .int()
-      .min(1)
-      .max(PER_SECOND_MAX)
-      .optional()
-      .meta({ description: 'The maximum rate; default: as fast as possible' }),
-  })
-  .refine((body) => (body.job_ids === undefined) !== (body.filter === undefined), {
-    path: ['job_ids'],
-    error: 'or filter must be given, and not both',
-  })
+  .strictObject({ ...operationFields, filter: deadFilter })
+  .refine(hasOneChoice, ONE_CHOICE)
 
 export const retryRequest = z.strictObject({
   payload: z.unknown().optional().meta({ description: 'Submit a new job with this payload in place of the old job' }),
@@ -82,7 +87,7 @@ const group = z
 
 export const groups = z.object({ data: z.array(group) })
 
-const filterShape = z.object({
+export const deadFilterShape = z.object({
   queue: z.string().optional(),
   kind: z.string().optional(),
   error_code: z.string().optional(),
@@ -95,9 +100,9 @@ const filterShape = z.object({
 export const redrive = z
   .object({
     redrive_id: z.uuid(),
-    state: z.enum(REDRIVE_STATES),
+    state: z.enum(OPERATION_STATES),
     actor: z.string(),
-    filter: filterShape.nullable().meta({ description: 'Null: the redrive has a list of jobs' }),
+    filter: deadFilterShape.nullable().meta({ description: 'Null: the redrive has a list of jobs' }),
     per_second: z.int().nullable(),
     matched: z.int(),
     redriven: z.int(),

@@ -1,6 +1,8 @@
 import {
   JOB_STATES,
+  type JobCountsShape,
   type JobDetail,
+  type JobFilterShape,
   type JobListFilter,
   type JobShape,
   type OnceShape,
@@ -34,22 +36,63 @@ const label = z
   })
   .meta({ description: 'A label of the job, as name:value' })
 
+/** Ten years. */
+const WAITING_SECONDS_MAX = 315_360_000
+
+const searched = z
+  .string()
+  .min(1)
+  .max(256)
+  .refine((text) => !text.includes('\u0000'), { error: 'must not contain NUL' })
+  .meta({
+    description:
+      "A text in the kind, a label's value, the message of the latest run's error, or a payload of up to 4 KiB; the case does not matter",
+  })
+
 const key = dedupeKey.meta({ description: 'The idempotency key that the job was submitted with' })
 
 /** The SDK has the same names, so that the library and a client can send each of them. */
-export const listJobsQuery = z.strictObject({
+const jobFilterFields = {
   state: states.optional(),
   queue: name.optional(),
   kind: name.optional(),
   user_id: userName.optional(),
   label: label.optional(),
   key: key.optional(),
+  error_code: z.string().min(1).max(256).optional().meta({ description: "The code of the latest run's error" }),
+  text: searched.optional(),
+  waiting_longer_than_seconds: z.coerce
+    .number()
+    .min(0)
+    .max(WAITING_SECONDS_MAX)
+    .optional()
+    .meta({ description: 'Due for longer than this, and no worker has it' }),
   created_after: instant.optional().meta({ description: 'Made at this instant or later' }),
   created_before: instant.optional().meta({ description: 'Made before this instant' }),
-  ...listQuery,
-} satisfies Record<keyof JobListFilter, z.ZodType>)
+}
 
-export type ListJobsQuery = z.output<typeof listJobsQuery>
+export const jobFilter = z.strictObject(jobFilterFields satisfies Record<keyof JobFilterShape, z.ZodType>)
+export type JobFilterInput = z.output<typeof jobFilter>
+
+export const listJobsQuery = z.strictObject({ ...jobFilterFields, ...listQuery } satisfies Record<
+  keyof JobListFilter,
+  z.ZodType
+>)
+
+const stateCount = z.object({
+  count: z.int(),
+  capped: z.boolean().meta({ description: 'There may be more: the server looks at a limited number of jobs' }),
+})
+
+export const jobCounts = z
+  .object({
+    total: z.int(),
+    capped: z.boolean().meta({ description: 'True if one of the counts is capped' }),
+    by_state: z
+      .partialRecord(z.enum(JOB_STATES), stateCount)
+      .meta({ description: 'The states that the filter allows' }),
+  })
+  .meta({ id: 'JobCounts' }) satisfies z.ZodType<JobCountsShape>
 
 /** Proxies commonly cut a request off after 60 s. */
 export const WAIT_SECONDS_MAX = 50

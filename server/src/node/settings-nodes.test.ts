@@ -45,16 +45,16 @@ test('a change reaches all nodes, also without a wake-up', async () => {
     after: (ms, callback) => (ms === POLL_MS ? () => {} : realWorld.after(ms, callback)),
   }
   const [a, b] = [await start(), await start({ world: deaf })]
-  await a.settings.put(LOCAL_ADMIN, 'redrive_batch_max', 77)
-  expect(a.settings.get('redrive_batch_max')).toBe(77)
-  await until('the other node to hear of it', async () => b.settings.get('redrive_batch_max') === 77)
-  await b.settings.reset(LOCAL_ADMIN, 'redrive_batch_max')
-  await until('it to be back', async () => a.settings.get('redrive_batch_max') === 200)
+  await a.settings.put(LOCAL_ADMIN, 'operation_batch_max', 77)
+  expect(a.settings.get('operation_batch_max')).toBe(77)
+  await until('the other node to hear of it', async () => b.settings.get('operation_batch_max') === 77)
+  await b.settings.reset(LOCAL_ADMIN, 'operation_batch_max')
+  await until('it to be back', async () => a.settings.get('operation_batch_max') === 200)
 
   // A wake-up that got lost.
-  await a.settings.put(LOCAL_ADMIN, 'redrive_batch_max', 5)
-  await sql(a.deps.store, "UPDATE ichido.settings SET value = '6' WHERE name = 'redrive_batch_max'")
-  await until('the node to look by itself', async () => a.settings.get('redrive_batch_max') === 6)
+  await a.settings.put(LOCAL_ADMIN, 'operation_batch_max', 5)
+  await sql(a.deps.store, "UPDATE ichido.settings SET value = '6' WHERE name = 'operation_batch_max'")
+  await until('the node to look by itself', async () => a.settings.get('operation_batch_max') === 6)
 })
 
 test('a waiting loop notices a shorter interval at once, on either node', async () => {
@@ -77,7 +77,7 @@ test('a waiting loop notices a shorter interval at once, on either node', async 
   await b.settings.put(LOCAL_ADMIN, 'reap_interval_seconds', 0.05)
   await until('it to reap often', async () => (ticks.reap ?? 0) > 10)
   expect(Object.keys(ticks), 'every loop says when it ran').toEqual(
-    expect.arrayContaining(['settings', 'elect', 'promote', 'expire-uploads', 'reap', 'redrive', 'alert']),
+    expect.arrayContaining(['settings', 'elect', 'promote', 'expire-uploads', 'reap', 'operate', 'alert']),
   )
 })
 

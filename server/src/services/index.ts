@@ -3,12 +3,7 @@ import { type AccessService, type AuditService, createAccessService, createAudit
 import { createSessionService, type SessionService } from './access/sessions.ts'
 import { createStreamTokenService, type StreamTokenService } from './access/stream-tokens.ts'
 import { type ArtifactService, createArtifactService } from './artifacts/artifacts.ts'
-import {
-  createDeadLetterService,
-  createRedriveService,
-  type DeadLetterService,
-  type RedriveService,
-} from './dead-letters/dead-letters.ts'
+import { createDeadLetterService, type DeadLetterService } from './dead-letters/dead-letters.ts'
 import type { Deps } from './deps.ts'
 import { createEventService, createForeignEvents, type EventService, type ForeignEvents } from './events/events.ts'
 import { createJobService, type JobService } from './jobs/jobs.ts'
@@ -19,6 +14,12 @@ import { RecentPolls } from './leasing/recent-polls.ts'
 import { UserNames } from './limits/maximum.ts'
 import { createQuotaService, type QuotaService } from './limits/quotas.ts'
 import { createLogService, type LogService } from './logs/logs.ts'
+import {
+  createOperationService,
+  createRedriveService,
+  type OperationService,
+  type RedriveService,
+} from './operations/operations.ts'
 import { createRunService, noting, type RunService } from './runs/runs.ts'
 import { createDefinitionService, type DefinitionService } from './schedules/definitions.ts'
 import {
@@ -68,6 +69,7 @@ export interface Services {
   foreignEvents: ForeignEvents
   artifacts: ArtifactService
   deadLetters: DeadLetterService
+  operations: OperationService
   redrives: RedriveService
   workers: WorkerService
   settings: SettingsService
@@ -124,6 +126,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     foreignEvents: createForeignEvents(deps),
     artifacts: createArtifactService(deps),
     deadLetters: createDeadLetterService(deps, jobs, submission, fairTags),
+    operations: createOperationService(deps),
     redrives: createRedriveService(deps),
     workers: createWorkerService(deps, recentPolls),
     settings,

@@ -12,7 +12,7 @@ import type { Statement } from './statement.ts'
  */
 
 const FIXED = new Set([
-  ...['api_tokens', 'leadership', 'queue_times', 'queues', 'redrives', 'relay_watermark', 'settings', 'workers'],
+  ...['api_tokens', 'leadership', 'operations', 'queue_times', 'queues', 'relay_watermark', 'settings', 'workers'],
 ])
 
 const KNOWN = [

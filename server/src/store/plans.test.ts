@@ -1,3 +1,4 @@
+import { JOB_STATES } from '@ichido/sdk/protocol'
 import pg from 'pg'
 import { v7 } from 'uuid'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -21,7 +22,7 @@ import { openNode } from '../testing/store/store.ts'
 import { countDeadLetters } from './dead-letters/dead-letters.ts'
 import type { PostgresStore } from './engines/postgres/postgres.ts'
 import { lockEndedState, lockHeldRun, readCancels, requestCancel } from './jobs/cancel-or-delete.ts'
-import { countListed, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
+import { countListed, countStates, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
 import { findJob, readJobs, readKeptJob, readKeptJobs } from './jobs/read-jobs.ts'
 import { findLastTags } from './leasing/fair-tags.ts'
 import { heartbeatRuns } from './leasing/heartbeat-runs.ts'
@@ -301,6 +302,39 @@ describe('a page of a list reads about a page of rows:', () => {
     // The rows that it found are then looked up one by one.
     expect(ways.filter((way) => way !== index && way !== `${room}_pkey`)).toEqual([])
     expect(Math.max(...plans.map(rowsTouched))).toBeLessThanOrEqual(few * 6)
+  })
+
+  test.each<[string, Partial<JobFilter>]>([
+    ['a text that nothing has', { text: 'absent' }],
+    ['a text, of a user', { text: 'absent', userId: 'light' }],
+    ['a text, of a queue and kind', { text: 'absent', queue: 'busy', kind: 'work' }],
+    ['a text, in every state', { text: 'absent', states: JOB_STATES }],
+    ['an error code', { errorCode: 'X' }],
+    ['an error code, of a queue', { errorCode: 'X', queue: 'busy' }],
+    ['waiting for longer than an hour', { waitingLongerThanMs: 3_600_000 }],
+    ['waiting, of a user', { waitingLongerThanMs: 0, userId: 'middle', text: 'absent' }],
+  ])('jobs with %s: it reads a bounded number of rows, and says where to continue', async (_, given) => {
+    const filter = { ...EVERY_JOB, ...given }
+    const scanned = 100
+    const list = listJobs(filter, PAGE, null, 0, scanned)
+    const touched = (await readPlans(node, list)).map(rowsTouched).reduce((sum, rows) => sum + rows, 0)
+    // Of each state: the end of the scan, and then each job with its run, its end and its labels.
+    expect(touched).toBeLessThanOrEqual(scanned * 6 * (given.states?.length ?? 1))
+    const { rows, next } = await node.read(list)
+    if (given.text !== undefined) expect([rows, next]).toEqual([[], expect.any(String)])
+  })
+
+  test.each<[string, Partial<JobFilter>]>([
+    ['all jobs', {}],
+    ['jobs of a queue and kind', { queue: 'busy', kind: 'rare' }],
+    ['jobs of a user', { userId: 'heavy' }],
+    ['jobs with a label', { label: { name: 'team', value: 'x' } }],
+    ['jobs with a text', { text: 'absent' }],
+  ])('the counts of %s look at a bounded number of jobs', async (_, filter) => {
+    const max = 100
+    const plans = await readPlans(node, countStates({ ...EVERY_JOB, ...filter }, max))
+    const touched = plans.map(rowsTouched).reduce((sum, rows) => sum + rows, 0)
+    expect(touched, JSON.stringify(plans)).toBeLessThanOrEqual(max * 6 * JOB_STATES.length)
   })
 
   test('jobs after an offset, and their number up to a limit', async () => {

@@ -377,6 +377,32 @@ CREATE TABLE ichido.once_counters (
   CONSTRAINT once_counters_pkey PRIMARY KEY (job_id, node_id)
 );
 
+CREATE TABLE ichido.operations (
+  id uuid NOT NULL,
+  action text NOT NULL,
+  actor text NOT NULL,
+  job_filter text,
+  dead_filter text,
+  job_ids text,
+  per_second integer,
+  state text NOT NULL,
+  version integer NOT NULL,
+  prepared boolean NOT NULL,
+  at_dead_at bigint NOT NULL,
+  at_user_id text NOT NULL,
+  at_job_id uuid NOT NULL,
+  matched integer NOT NULL,
+  done integer NOT NULL,
+  waiting integer NOT NULL,
+  skipped integer NOT NULL,
+  refused integer NOT NULL,
+  next_at bigint NOT NULL,
+  began_at bigint NOT NULL,
+  ended_at bigint,
+  CONSTRAINT operations_pkey PRIMARY KEY (id)
+);
+CREATE INDEX operations_running ON ichido.operations USING btree (next_at) WHERE (state = 'running'::text);
+
 CREATE TABLE ichido.queue_times (
   queue text NOT NULL,
   priority integer NOT NULL,
@@ -438,28 +464,6 @@ CREATE INDEX ready_last_tag ON ichido.ready USING btree (user_id, queue, priorit
 CREATE INDEX ready_order ON ichido.ready USING btree (queue, kind, priority DESC, fair_tag, job_id) WHERE (fair_tag IS NOT NULL);
 CREATE INDEX ready_orphaned ON ichido.ready USING btree (job_id) WHERE (worker_id IS NOT NULL);
 CREATE INDEX ready_user ON ichido.ready USING btree (user_id, job_id) WHERE (version > 0);
-
-CREATE TABLE ichido.redrives (
-  id uuid NOT NULL,
-  actor text NOT NULL,
-  filter text NOT NULL,
-  per_second integer,
-  state text NOT NULL,
-  version integer NOT NULL,
-  marked boolean NOT NULL,
-  at_dead_at bigint NOT NULL,
-  at_user_id text NOT NULL,
-  at_job_id uuid NOT NULL,
-  matched integer NOT NULL,
-  redriven integer NOT NULL,
-  waiting integer NOT NULL,
-  skipped integer NOT NULL,
-  next_at bigint NOT NULL,
-  began_at bigint NOT NULL,
-  ended_at bigint,
-  CONSTRAINT redrives_pkey PRIMARY KEY (id)
-);
-CREATE INDEX redrives_running ON ichido.redrives USING btree (next_at) WHERE (state = 'running'::text);
 
 CREATE TABLE ichido.relay_watermark (
   id integer NOT NULL,

@@ -392,6 +392,32 @@ CREATE TABLE once_counters (
   PRIMARY KEY (job_id, node_id)
 ) STRICT;
 
+CREATE TABLE operations (
+  id TEXT PRIMARY KEY,
+  action text NOT NULL,
+  actor text NOT NULL,
+  job_filter text,
+  dead_filter text,
+  job_ids text,
+  per_second integer,
+  state text NOT NULL,
+  version integer NOT NULL,
+  prepared INTEGER NOT NULL,
+  at_dead_at INTEGER NOT NULL,
+  at_user_id text NOT NULL,
+  at_job_id TEXT NOT NULL,
+  matched integer NOT NULL,
+  done integer NOT NULL,
+  waiting integer NOT NULL,
+  skipped integer NOT NULL,
+  refused integer NOT NULL,
+  next_at INTEGER NOT NULL,
+  began_at INTEGER NOT NULL,
+  ended_at INTEGER
+) STRICT;
+
+CREATE INDEX operations_running ON operations (next_at) WHERE state = 'running';
+
 CREATE TABLE queue_times (
   queue text NOT NULL,
   priority integer NOT NULL,
@@ -458,28 +484,6 @@ WHERE fair_tag IS NOT NULL;
 CREATE INDEX ready_orphaned ON ready (job_id) WHERE worker_id IS NOT NULL;
 
 CREATE INDEX ready_user ON ready (user_id, job_id) WHERE version > 0;
-
-CREATE TABLE redrives (
-  id TEXT PRIMARY KEY,
-  actor text NOT NULL,
-  filter text NOT NULL,
-  per_second integer,
-  state text NOT NULL,
-  version integer NOT NULL,
-  marked INTEGER NOT NULL,
-  at_dead_at INTEGER NOT NULL,
-  at_user_id text NOT NULL,
-  at_job_id TEXT NOT NULL,
-  matched integer NOT NULL,
-  redriven integer NOT NULL,
-  waiting integer NOT NULL,
-  skipped integer NOT NULL,
-  next_at INTEGER NOT NULL,
-  began_at INTEGER NOT NULL,
-  ended_at INTEGER
-) STRICT;
-
-CREATE INDEX redrives_running ON redrives (next_at) WHERE state = 'running';
 
 CREATE TABLE relay_watermark (
   id integer PRIMARY KEY,

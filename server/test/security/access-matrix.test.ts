@@ -30,13 +30,16 @@ const GROUPS = {
   submitters: ['owner', 'stranger', 'operator', 'admin', 'open mode'],
   /** May see the owner's things. */
   watchers: ['viewer', 'owner', 'operator', 'admin', 'open mode'],
+  /** A stream token is signed with the API token, which a session does not have. */
+  'watchers with a token': ['viewer', 'owner', 'operator', 'admin', 'open mode'],
   /** May change the owner's things. */
   keepers: ['owner', 'operator', 'admin', 'open mode'],
   'user itself': ['owner', 'open mode'],
   operators: ['operator', 'admin', 'open mode'],
   admins: ['admin', 'open mode'],
   /** The API token in the body is the credential. Open mode has none. */
-  'everybody with a token': IDENTITIES.filter((identity) => !identity.startsWith('open mode')),
+  'everybody with a token': IDENTITIES.filter((identity) => !/^open mode|^session, other site/.test(identity)),
+  'everybody with their own session': IDENTITIES.filter((identity) => !/^session.+/.test(identity)),
   /** Open mode has no tokens: the first token ends it. */
   'admins with tokens': ['admin'],
   workers: ['worker', 'other worker'],
@@ -64,12 +67,13 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /v1/events': 'operators',
   'POST /v1/jobs': ['submitters', json({ kind: 'work', queue: 'more' })],
   'GET /v1/jobs': 'users',
+  'GET /v1/jobs/counts': 'users',
   'POST /v1/jobs/batch': ['submitters', json({ jobs: [{ kind: 'work', queue: 'more' }] })],
   'GET /v1/jobs/{job_id}': 'watchers',
   'POST /v1/jobs/{job_id}/cancel': 'keepers',
   'GET /v1/jobs/{job_id}/result': 'watchers',
   'GET /v1/jobs/{job_id}/state': 'watchers',
-  'POST /v1/jobs/{job_id}/stream-token': 'watchers',
+  'POST /v1/jobs/{job_id}/stream-token': 'watchers with a token',
   'GET /v1/jobs/{job_id}/logs': 'watchers',
   'GET /v1/jobs/{job_id}/artifacts': 'watchers and holder',
   'POST /v1/jobs/{job_id}/retry': ['keepers', json({})],
@@ -91,9 +95,9 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'POST /v1/tokens': ['admins', json({ user_id: 'somebody', role: 'viewer' })],
   'GET /v1/tokens': 'admins',
   'DELETE /v1/tokens/{token_id}': 'admins with tokens',
-  'POST /v1/session': ['everybody with a token', ({ ownerToken }) => ({ body: { token: ownerToken } })],
+  'POST /v1/session': ['everybody with a token', ({ anyToken }) => ({ body: { token: anyToken } })],
   'GET /v1/session': 'users',
-  'DELETE /v1/session': 'everybody',
+  'DELETE /v1/session': 'everybody with their own session',
   'POST /v1/workers/enroll-tokens': ['operators', json({})],
   'POST /v1/workers/register': ['everybody', ({ enrollTokens }) => ({ body: { enroll_token: enrollTokens[1] } })],
   'POST /v1/workers/renew': 'workers',
@@ -227,13 +231,26 @@ function routesFor(identity: Identity): Route[] {
   return Object.entries(TABLE).map(([row, entry]) => {
     const [group, ask] = typeof entry === 'string' ? [entry, () => ({})] : entry
     const [method = '', path = ''] = row.split(' ')
-    return { row, method, path, allowed: (GROUPS[group] as readonly Identity[]).includes(identity), ask }
+    return { row, method, path, allowed: allows(group, identity, method), ask }
   })
 }
 
-/** Things are read and changed before they are deleted. The first token comes last, because it ends open mode. */
+/** A session may do what its user may do. Without its CSRF token it only reads. */
+function allows(group: Group, identity: Identity, method: string): boolean {
+  const members: readonly Identity[] = GROUPS[group]
+  if (members.includes(identity)) return true
+  const reads = method === 'GET' || method === 'HEAD'
+  const asOwner = identity === 'session' || (identity === 'session without CSRF token' && reads)
+  return asOwner && members.includes('owner') && group !== 'watchers with a token'
+}
+
+/**
+ * Things are read and changed before they are deleted. The first token comes last, because it ends open mode, and so does
+ * the sign-out.
+ */
 const ORDER = ['GET', 'HEAD', 'PATCH', 'PUT', 'POST', 'DELETE']
-const placeOf = ({ row, method }: Route) => (row === 'POST /v1/tokens' ? ORDER.length : ORDER.indexOf(method))
+const LAST = ['POST /v1/tokens', 'DELETE /v1/session']
+const placeOf = ({ row, method }: Route) => (LAST.includes(row) ? ORDER.length : ORDER.indexOf(method))
 const inOrder = (a: Route, b: Route) => placeOf(a) - placeOf(b)
 
 /** The name of a file contains the hash of its content. */

@@ -1,7 +1,7 @@
 import { randomFillSync } from 'node:crypto'
 import { validate, version } from 'uuid'
 import { expect, test } from 'vitest'
-import { idAt } from '../../store/jobs/list-jobs.ts'
+import { idAt } from '../../store/jobs/job-filter.sql.ts'
 import { orderedUuids } from './ordered-uuid.ts'
 
 const random = (bytes: Uint8Array) => void randomFillSync(bytes)

@@ -84,7 +84,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const found = async () => [
       await metric('ichido_dead_letters{queue="q"}'),
       await metric('ichido_dead_letters{queue="other"}'),
-      await metric('ichido_redrives_running'),
+      await metric('ichido_operations_running'),
     ]
     await shown(found).toEqual([undefined, undefined, 0])
     const broken = { ...fail, retryable: false }

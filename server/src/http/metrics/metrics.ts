@@ -221,10 +221,14 @@ function createDeadLetterGauges(registers: Registry[]): (counts: DeadLetterCount
     `Dead letters by queue, counted up to ${COUNTED_EACH_MAX} each; queues without any are left out`,
   )
   const oldest = gauge('ichido_dead_letter_oldest_seconds', 'How long the oldest dead letter has waited')
-  const redrives = new Gauge({ name: 'ichido_redrives_running', help: 'Redrives that are not done yet', registers })
+  const operations = new Gauge({
+    name: 'ichido_operations_running',
+    help: 'Operations that are not done yet: cancels, retries and redrives of many jobs',
+    registers,
+  })
   return (counts) => {
     for (const each of [letters, oldest]) each.reset()
-    setOrLeaveOut(redrives, counts?.redrivesRunning)
+    setOrLeaveOut(operations, counts?.operationsRunning)
     for (const { queue, count, oldestMs } of counts?.queues ?? []) {
       letters.set({ queue }, count)
       oldest.set({ queue }, Math.max(0, oldestMs / 1000))

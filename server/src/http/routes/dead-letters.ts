@@ -29,7 +29,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
     async (request) => {
       const { limit: _, cursor, ...filter } = request.query
       const read = (limit: number, after: string | null) =>
-        deadLetters.list(callerOf(request), filterOf(filter), limit, after)
+        deadLetters.list(callerOf(request), deadFilterOf(filter), limit, after)
       return listPage('dead', request.query, read, contract.isDeadPlace)
     },
   )
@@ -45,7 +45,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
         response: answers({ 200: ['Up to 200 groups, the largest first', contract.groups] }),
       },
     },
-    async (request) => ({ data: await deadLetters.groups(callerOf(request), filterOf(request.query)) }),
+    async (request) => ({ data: await deadLetters.groups(callerOf(request), deadFilterOf(request.query)) }),
   )
 
   app.get(
@@ -125,7 +125,7 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
     },
     async (request, reply) => {
       const { job_ids, filter, dry_run, per_second } = request.body
-      const choice = { jobIds: job_ids ?? null, filter: filterOf(filter ?? {}) }
+      const choice = { jobIds: job_ids ?? null, filter: deadFilterOf(filter ?? {}) }
       const caller = callerOf(request)
       if (dry_run) return { dry_run: true, matched: await redrives.count(caller, choice) }
       return reply.code(202).send(await redrives.begin(caller, choice, per_second ?? null))
@@ -176,7 +176,7 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
   )
 }
 
-function filterOf(input: contract.DeadFilterInput): DeadFilter {
+export function deadFilterOf(input: contract.DeadFilterInput): DeadFilter {
   return {
     queue: input.queue ?? null,
     kind: input.kind ?? null,

@@ -1,5 +1,5 @@
 import { page } from '../../contract/common.ts'
-import { job, jobDetail, listJobsQuery, result, resultQuery } from '../../contract/jobs.ts'
+import { job, jobCounts, jobDetail, jobFilter, listJobsQuery, result, resultQuery } from '../../contract/jobs.ts'
 import { jobFilterOf } from '../../services/jobs/job-filter.ts'
 import { callerOf } from '../auth/auth.ts'
 import { answers } from '../server/openapi.ts'
@@ -14,6 +14,9 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
       schema: {
         tags: ['jobs'],
         summary: 'List jobs, newest first',
+        description:
+          'With `error_code`, `text` or `waiting_longer_than_seconds`, each call looks at a limited number of jobs. A page may ' +
+          'then be short or empty. Continue until `next_cursor` is null.',
         querystring: listJobsQuery,
         response: answers({ 200: ['A page of jobs', page(job)] }),
       },
@@ -23,6 +26,21 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
       const filter = jobFilterOf(query)
       return listPage('jobs', query, (limit, after) => services.jobs.list(callerOf(request), filter, limit, after))
     },
+  )
+
+  app.get(
+    '/v1/jobs/counts',
+    {
+      config: { ability: 'readOwn' },
+      schema: {
+        tags: ['jobs'],
+        summary: 'Count jobs by state',
+        description: 'Takes the filter of the list. The server looks at up to 10,000 jobs in each state.',
+        querystring: jobFilter,
+        response: answers({ 200: ['The counts', jobCounts] }),
+      },
+    },
+    (request) => services.jobs.countStates(callerOf(request), jobFilterOf(request.query)),
   )
 
   app.get(

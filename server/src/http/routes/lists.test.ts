@@ -1,4 +1,5 @@
 import type {
+  ErrorBody,
   JobShape,
   Page,
   QuotaShape,
@@ -56,6 +57,42 @@ describe.each(ENGINES)('lists on %s', (engine) => {
       await http.call('POST', `/v1/jobs/${made[n++]}/cancel`)
     }
     expect(await walk('/v1/jobs?queue=paging&limit=4', meanwhile)).toEqual(made)
+  })
+
+  test('jobs are found by text and by the time they wait, and counted by the same filter', async () => {
+    const one = await submit({ kind: 'find', queue: 'finding', labels: { city: 'Kyoto' } })
+    await submit({ kind: 'find', queue: 'finding', payload: { city: 'Nara' } })
+    expect(await ids('/v1/jobs?queue=finding&text=KYO')).toEqual([one])
+    expect(await ids('/v1/jobs?queue=finding&waiting_longer_than_seconds=3600')).toEqual([])
+    expect(await ids('/v1/jobs?queue=finding&error_code=X')).toEqual([])
+    const counts = async (filter: string) => (await http.call('GET', `/v1/jobs/counts?queue=finding${filter}`)).body
+    expect(await counts('')).toMatchObject({
+      total: 2,
+      capped: false,
+      by_state: { PENDING: { count: 2, capped: false } },
+    })
+    expect(await counts('&text=nara&state=PENDING')).toEqual({
+      total: 1,
+      capped: false,
+      by_state: { PENDING: { count: 1, capped: false } },
+    })
+  })
+
+  test.each([
+    ['state', 'DONE'],
+    ['text', ''],
+    ['text', 'x'.repeat(257)],
+    ['text', '%00'],
+    ['error_code', ''],
+    ['waiting_longer_than_seconds', '-1'],
+    ['waiting_longer_than_seconds', 'soon'],
+    ['created_after', 'today'],
+    ['label', 'x'],
+  ])('a wrong filter names its field: %s', async (field, value) => {
+    for (const path of ['/v1/jobs', '/v1/jobs/counts']) {
+      const { status, body } = await http.call('GET', `${path}?${field}=${value}`)
+      expect([status, (body as ErrorBody).error.details.field]).toEqual([400, field])
+    }
   })
 
   test('a cursor of another list is refused, and an empty list has no cursor', async () => {

@@ -111,11 +111,14 @@ describe.each(ENGINES)('on %s', (engine) => {
     })
 
     test('a stored value that this node does not allow is not in force', async () => {
-      await put('redrive_batch_max', 5)
-      await sql(http.services.deps.store, "UPDATE ichido.settings SET value = '70000' WHERE name = 'redrive_batch_max'")
+      await put('operation_batch_max', 5)
+      await sql(
+        http.services.deps.store,
+        "UPDATE ichido.settings SET value = '70000' WHERE name = 'operation_batch_max'",
+      )
       await http.services.settings.refresh()
-      expect(http.services.settings.get('redrive_batch_max')).toBe(200)
-      expect(await read('/v1/settings/redrive_batch_max')).toMatchObject({ value: 200, source: 'default' })
+      expect(http.services.settings.get('operation_batch_max')).toBe(200)
+      expect(await read('/v1/settings/operation_batch_max')).toMatchObject({ value: 200, source: 'default' })
     })
   })
 

@@ -32,6 +32,7 @@ import { leaseRoutes } from '../routes/leases.ts'
 import { quotaRoutes, reservationRoutes } from '../routes/limits.ts'
 import { logRoutes } from '../routes/logs.ts'
 import { occurrenceRoutes } from '../routes/occurrences.ts'
+import { operationRoutes } from '../routes/operations.ts'
 import { queueRoutes } from '../routes/queues.ts'
 import { sessionRoutes } from '../routes/sessions.ts'
 import { keyRoutes, submitRoutes } from '../routes/submit.ts'
@@ -234,6 +235,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   queueRoutes(api, context)
   deadLetterRoutes(api, context)
   redriveRoutes(api, context)
+  operationRoutes(api, context)
   definitionRoutes(api, context)
   triggerRoutes(api, context)
   hookRoutes(api, context)

@@ -120,8 +120,8 @@ describe('the description of the API', () => {
     const security = (path: string) => document.paths[path]?.post?.security
     const schemes = [{ token: [] }, { apiKey: [] }, { basic: [] }]
     expect(security('/v1/workers/renew')).toEqual(schemes)
-    expect(security('/v1/workers/enroll-tokens')).toEqual([...schemes, {}])
-    expect(Object.keys(document.components.securitySchemes)).toEqual(['token', 'apiKey', 'basic'])
+    expect(security('/v1/workers/enroll-tokens')).toEqual([...schemes, { session: [] }, {}])
+    expect(Object.keys(document.components.securitySchemes)).toEqual(['token', 'apiKey', 'basic', 'session'])
     expect(security('/v1/workers/register')).toEqual([])
   })
 

@@ -2,6 +2,7 @@ import { IchidoError } from '@ichido/sdk/protocol'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { SettingName } from '../../core/limits/settings.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
+import { SESSION_TTL_MS } from '../../services/access/sessions.ts'
 import { silentMeter } from '../../services/system/meter.ts'
 import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
 import { EVERY_JOB } from '../../store/jobs/list-jobs.ts'
@@ -371,6 +372,34 @@ describe.each(ENGINES)('%s', (engine) => {
     await scene.pass(DAY_MS)
     await retainAll()
     expect(await rows('audit')).toBe(0)
+  })
+
+  test('sessions are removed when their time is over', async () => {
+    const { access, sessions } = scene.services
+    const { token } = await access.createToken(LOCAL_ADMIN, {
+      userId: 'ann',
+      role: 'viewer',
+      name: '',
+      ttlSeconds: null,
+    })
+    for (let i = 0; i < 3; i++) await sessions.create(token)
+    values = { retain_batch_max: 2 }
+    await scene.pass(SESSION_TTL_MS - MINUTE_MS)
+    await sessions.create(token)
+    await retainAll()
+    expect([await rows('sessions'), removed.get('sessions')]).toEqual([4, 0])
+    await scene.pass(2 * MINUTE_MS)
+    expect(await retainAll()).toBe(2)
+    expect([await rows('sessions'), removed.get('sessions')]).toEqual([1, 3])
+    const former = createRetain(
+      { ...scene, settings: settingsOf({}), meter: silentMeter },
+      { holder: 'former', epoch: 0 },
+    )
+    await scene.pass(SESSION_TTL_MS)
+    await former()
+    expect(await rows('sessions')).toBe(1)
+    await retainAll()
+    expect(await rows('sessions')).toBe(0)
   })
 
   test('minute counts are removed in batches when no alert needs them', async () => {

@@ -6,9 +6,9 @@ import { type LeaderScene, leaderScene } from '../../testing/nodes/leader-scene.
 import { seize, trusting } from '../../testing/nodes/reaper.ts'
 import { ENGINES } from '../../testing/services/services.ts'
 import { sql } from '../../testing/store/store.ts'
+import { createOperate } from '../duties/operate.ts'
 import { createPromote } from '../duties/promote.ts'
 import { createReap } from '../duties/reap.ts'
-import { createRedrive } from '../duties/redrive.ts'
 import { ClockWatch } from './clock-watch.ts'
 
 /** Loops take what the settings say, from their next tick on. */
@@ -61,7 +61,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await take(9)).toHaveLength(2)
   })
 
-  test('redrive_batch_max', async () => {
+  test('operation_batch_max', async () => {
     await submitAll(5)
     const leases = await scene.services.runs.lease('worker', {
       queues: ['default'],
@@ -79,8 +79,8 @@ describe.each(ENGINES)('%s', (engine) => {
       { jobIds: leases.map(({ job_id }) => job_id), filter: EVERY_DEAD_LETTER },
       null,
     )
-    await set('redrive_batch_max', 2)
-    const redrive = createRedrive(scene, await seize(scene.store))
+    await set('operation_batch_max', 2)
+    const redrive = createOperate(scene, await seize(scene.store))
     await redrive()
     expect(await scene.services.redrives.get(LOCAL_ADMIN, begun.redrive_id)).toMatchObject({ redriven: 2 })
     await redrive()

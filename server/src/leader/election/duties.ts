@@ -2,9 +2,9 @@ import type { SettingName } from '../../core/limits/settings.ts'
 import type { Services } from '../../services/index.ts'
 import { type AlertChange, createAlert, createRecordFull } from '../duties/alert.ts'
 import { createArchive } from '../duties/archive.ts'
+import { createOperate } from '../duties/operate.ts'
 import { createPromote } from '../duties/promote.ts'
 import { createReap } from '../duties/reap.ts'
-import { createRedrive } from '../duties/redrive.ts'
 import { createRelay } from '../duties/relay.ts'
 import { createRetain } from '../duties/retain.ts'
 import { createBackfill, createSchedule } from '../duties/schedule.ts'
@@ -69,7 +69,7 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
       ...duty('trigger', 'trigger_interval_seconds', createTrigger({ ...deps, fairTags, onTrouble }, leading)),
       wokenBy: 'triggers' as const,
     },
-    duty('redrive', 'redrive_interval_seconds', createRedrive({ ...deps, fairTags }, leading)),
+    duty('operate', 'operation_interval_seconds', createOperate({ ...deps, fairTags }, leading)),
     duty('alert', 'alert_interval_seconds', createAlert({ ...deps, loops, onAlert }, leading)),
     duty('record-full', 'alert_interval_seconds', createRecordFull(deps, leading)),
     { name: 'vacuum', intervalMs: () => VACUUM_INTERVAL_MS, tick: createVacuum(deps) },

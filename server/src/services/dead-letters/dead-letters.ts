@@ -5,11 +5,10 @@ import {
   IchidoError,
   type JobDetail,
   type Page,
-  type RedriveShape,
 } from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
 import { clip } from '../../core/json/text.ts'
-import { type Caller, can, mayChange, mayRead, visibleUser } from '../../core/limits/roles.ts'
+import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
 import { ARTIFACTS_PER_JOB_MAX } from '../../core/run/artifact.ts'
 import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts'
 import {
@@ -20,25 +19,15 @@ import {
   findDeadLetter,
   groupDeadLetters,
   listDeadLetters,
-  renderFilter,
 } from '../../store/dead-letters/dead-letters.ts'
-import {
-  abortRedrive,
-  beginRedrive,
-  countMatching,
-  findRedrive,
-  listRedrives,
-  type Redrive,
-} from '../../store/dead-letters/redrive.ts'
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
-import { iso, isoOrNull, notFound, renderPage, requireId, visibleTo } from '../answers.ts'
+import { iso, notFound, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
 import { type JobService, LISTED_MESSAGE_MAX } from '../jobs/jobs.ts'
 import type { FairTags } from '../leasing/fair-tags.ts'
-import { beginOperation } from '../limits/maximum.ts'
 import { policyOf, refusalError, retryRefusal, type SubmitService } from '../submission/submit-job.ts'
 
-export type { DeadFilter } from '../../store/dead-letters/dead-letters.ts'
+export { type DeadFilter, renderFilter } from '../../store/dead-letters/dead-letters.ts'
 
 export interface DeadLetterService {
   get(caller: Caller, jobId: string): Promise<DeadLetterDetail>
@@ -56,7 +45,7 @@ export interface DeadLetterService {
 export interface DeadLetterCounts {
   /** The number of queues and the count of each have a maximum, so that counting a million dead letters costs little. */
   queues: { queue: string; count: number; oldestMs: number }[]
-  redrivesRunning: number
+  operationsRunning: number
 }
 
 interface Replaced {
@@ -106,11 +95,11 @@ export function createDeadLetterService(
     },
 
     async counts() {
-      const { queues, redrivesRunning } = await store.read(countDeadLetters(COUNTED_QUEUES_MAX, COUNTED_EACH_MAX))
+      const { queues, operationsRunning } = await store.read(countDeadLetters(COUNTED_QUEUES_MAX, COUNTED_EACH_MAX))
       return {
         // Null if the last dead letter was resolved between the two reads.
         queues: queues.map(({ queue, count, oldest_ms }) => ({ queue, count, oldestMs: oldest_ms ?? 0 })),
-        redrivesRunning,
+        operationsRunning,
       }
     },
 
@@ -201,81 +190,5 @@ function renderGroup(row: DeadGroup): DeadLetterGroup {
     first_dead_at: iso(row.first_dead_at),
     last_dead_at: iso(row.last_dead_at),
     sample_message: clip(row.sample_message, LISTED_MESSAGE_MAX),
-  }
-}
-
-/** The dead letters of a list, or all that match. */
-interface RedriveChoice {
-  jobIds: readonly string[] | null
-  filter: DeadFilter
-}
-
-export interface RedriveService {
-  count(caller: Caller, choice: RedriveChoice): Promise<number>
-  /** The leader runs it, also after a restart. */
-  begin(caller: Caller, choice: RedriveChoice, perSecond: number | null): Promise<RedriveShape>
-  get(caller: Caller, redriveId: string): Promise<RedriveShape>
-  list(caller: Caller, limit: number, cursor: string | null): Promise<Page<RedriveShape>>
-  /** Jobs that were already redriven stay so. */
-  abort(caller: Caller, redriveId: string): Promise<RedriveShape>
-}
-
-export function createRedriveService(deps: Deps): RedriveService {
-  const { world, store } = deps
-  function allowed(caller: Caller, filter: DeadFilter): DeadFilter {
-    const visible = can(caller, 'submit') ? visibleTo(caller, filter) : null
-    if (visible !== null) return visible
-    throw new IchidoError('FORBIDDEN', 'Only operators can redrive dead letters of other users')
-  }
-
-  async function visible(caller: Caller, redriveId: string): Promise<Redrive> {
-    requireId('redrive', redriveId)
-    const found = await store.read(findRedrive(redriveId))
-    if (found === null || !mayRead(caller, found.actor)) throw notFound('redrive', redriveId)
-    return found
-  }
-
-  return {
-    count: (caller, { filter, jobIds }) => store.read(countMatching(allowed(caller, filter), jobIds)),
-
-    async begin(caller, { filter, jobIds }, perSecond) {
-      const ids = { redriveId: world.uuid(), auditId: world.uuid() }
-      const item = { ...ids, actor: caller.userId, filter: allowed(caller, filter), jobIds, perSecond }
-      return renderRedrive(await beginOperation(deps, ids.redriveId, caller, beginRedrive(item)))
-    },
-
-    get: async (caller, redriveId) => renderRedrive(await visible(caller, redriveId)),
-
-    async list(caller, limit, cursor) {
-      return renderPage(await store.read(listRedrives(visibleUser(caller), limit, cursor)), renderRedrive)
-    },
-
-    async abort(caller, redriveId) {
-      const { actor } = await visible(caller, redriveId)
-      if (!mayChange(caller, actor)) throw new IchidoError('FORBIDDEN')
-      const aborted = await store.write(abortRedrive(redriveId, caller.userId, world.uuid()))
-      if (aborted !== null) return renderRedrive(aborted)
-      const { state } = await visible(caller, redriveId)
-      // The client repeats an abort whose answer got lost.
-      if (state === 'aborted') return renderRedrive(await visible(caller, redriveId))
-      throw new IchidoError('ALREADY_ENDED', `Redrive ${redriveId} is ${state}`, { state })
-    },
-  }
-}
-
-function renderRedrive(redrive: Redrive): RedriveShape {
-  const { matched, redriven, waiting, skipped } = redrive
-  return {
-    redrive_id: redrive.redriveId,
-    state: redrive.state,
-    actor: redrive.actor,
-    filter: redrive.filter === null ? null : renderFilter(redrive.filter),
-    per_second: redrive.perSecond,
-    matched,
-    redriven,
-    waiting,
-    skipped,
-    began_at: iso(redrive.beganAtMs),
-    ended_at: isoOrNull(redrive.endedAtMs),
   }
 }

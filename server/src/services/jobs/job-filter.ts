@@ -1,8 +1,8 @@
-import type { ListJobsQuery } from '../../contract/jobs.ts'
+import type { JobFilterInput } from '../../contract/jobs.ts'
 import type { JobFilter } from '../../store/jobs/list-jobs.ts'
 
 /** The filter of a query, for the route and the library. It names each field, so that none is forgotten. */
-export function jobFilterOf(query: ListJobsQuery): JobFilter {
+export function jobFilterOf(query: JobFilterInput): JobFilter {
   return {
     states: query.state ?? [],
     pendingFor: null,
@@ -11,6 +11,10 @@ export function jobFilterOf(query: ListJobsQuery): JobFilter {
     kind: query.kind ?? null,
     label: query.label ?? null,
     key: query.key ?? null,
+    errorCode: query.error_code ?? null,
+    text: query.text ?? null,
+    waitingLongerThanMs:
+      query.waiting_longer_than_seconds === undefined ? null : query.waiting_longer_than_seconds * 1000,
     createdFromMs: query.created_after ?? null,
     createdToMs: query.created_before ?? null,
   }

@@ -1,6 +1,7 @@
 import {
   endText,
   IchidoError,
+  type JobCountsShape,
   type JobDetail,
   type JobShape,
   type Page,
@@ -17,7 +18,7 @@ import { type JobPolicy, toBackoffShape } from '../../core/run/job.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
 import { type CancelOutcome, cancelJob, type DeleteRefusal, deleteJob } from '../../store/jobs/cancel-or-delete.ts'
-import { countListed, type JobFilter, listJobs } from '../../store/jobs/list-jobs.ts'
+import { countListed, countStates, type JobFilter, listJobs, type StateCount } from '../../store/jobs/list-jobs.ts'
 import {
   countJobs,
   findJob,
@@ -37,7 +38,7 @@ import { waitFor } from '../wait.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 
 export type { DeleteRefusal } from '../../store/jobs/cancel-or-delete.ts'
-export { EVERY_JOB, type JobFilter } from '../../store/jobs/list-jobs.ts'
+export { EVERY_JOB, type JobFilter, statesOf } from '../../store/jobs/list-jobs.ts'
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
@@ -51,6 +52,8 @@ export interface JobService {
   ): Promise<Page<JobShape>>
   /** The number of jobs that `list` has, counted up to `max`. */
   count(caller: Caller, filter: JobFilter, max: number): Promise<number>
+  /** By state; each count has a maximum. */
+  countStates(caller: Caller, filter: JobFilter): Promise<JobCountsShape>
   /** The costs that workers reported, by job. It does not check the caller: ask only for jobs of its list. */
   reportedCosts(jobIds: readonly string[]): Promise<ReadonlyMap<string, number>>
   /** The outcome of a job that has ended; waits up to `waitMs` for the end. */
@@ -63,6 +66,8 @@ export interface JobService {
 
 /** A list has up to 200 errors, so their messages are cut. The detail of a job has the whole message. */
 export const LISTED_MESSAGE_MAX = 1_000
+/** The jobs that a count looks at in each state. */
+export const COUNTED_MAX = 10_000
 /** The states of a job that has not started, or that waits as a dead letter in a redrive. */
 const MAY_WAIT: readonly string[] = ['PENDING', 'ORPHANED', 'FAILED', 'TIMED_OUT'] satisfies RunState[]
 
@@ -102,6 +107,11 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
     async count(caller, filter, max) {
       const visible = visibleTo(caller, filter)
       return visible === null ? 0 : store.read(countListed(visible, max))
+    },
+
+    async countStates(caller, filter) {
+      const visible = visibleTo(caller, filter)
+      return renderCounts(visible === null ? [] : await store.read(countStates(visible, COUNTED_MAX)))
     },
 
     async reportedCosts(jobIds) {
@@ -156,6 +166,14 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
     async counts() {
       return Object.fromEntries(await store.read(countJobs()))
     },
+  }
+}
+
+export function renderCounts(counts: readonly StateCount[]): JobCountsShape {
+  return {
+    total: counts.reduce((sum, { count }) => sum + count, 0),
+    capped: counts.some(({ capped }) => capped),
+    by_state: Object.fromEntries(counts.map(({ state, count, capped }) => [state, { count, capped }])),
   }
 }
 

@@ -51,15 +51,15 @@ export function setBounded<Key, Value>(map: Map<Key, Value>, max: number, key: K
   map.set(key, value)
 }
 
-/** Throws the refusal if the caller has the maximum of running redrives and backfills. */
-export async function beginOperation<T>(deps: Deps, id: string, { userId }: Caller, begin: Command<T>): Promise<T> {
+/** Throws the refusal if the caller has the maximum of running operations and backfills. */
+export async function beginWithinMaximum<T>(deps: Deps, id: string, { userId }: Caller, begin: Command<T>): Promise<T> {
   const setting = 'operations_per_user_max'
   const operation = { id, actor: userId, max: deps.settings.get(setting) }
   const begun = await deps.store.write(withinOperations(operation, begin))
   if (begun !== null) return begun
   throw maximumReached(deps, {
     setting,
-    says: (max) => `${userId} has ${max} redrives and backfills running, which is the maximum`,
+    says: (max) => `${userId} has ${max} operations and backfills running, which is the maximum`,
     advice: 'wait until one has ended, abort one',
   })
 }

@@ -19,7 +19,7 @@ import { findKnown, findOccurrences, type Occurrence, readScheduleCounts } from 
 import type { SubmitOutcome } from '../../store/submission/submission.ts'
 import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
-import { beginOperation } from '../limits/maximum.ts'
+import { beginWithinMaximum } from '../limits/maximum.ts'
 import type { SubmitService } from '../submission/submit-job.ts'
 
 interface LedgerRange {
@@ -196,7 +196,7 @@ export function createBackfillService(deps: Deps): BackfillService {
       const { ticks, ...found } = await ticksOf(name, range)
       const item = { backfillId: world.uuid(), ...found, matched: ticks.length }
       const by = { id: world.uuid(), actor: caller.userId }
-      return renderBackfill(name, await beginOperation(deps, item.backfillId, caller, beginBackfill(item, by)))
+      return renderBackfill(name, await beginWithinMaximum(deps, item.backfillId, caller, beginBackfill(item, by)))
     },
 
     async get(name, backfillId) {

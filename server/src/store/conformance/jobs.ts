@@ -1,10 +1,11 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { overhear } from '../../testing/http/overhear.ts'
+import { retry } from '../../testing/store/dead-letters.ts'
 import { failed, finished, Scene } from '../../testing/store/scene.ts'
 import { sql, unique } from '../../testing/store/store.ts'
 import { cancelJob } from '../jobs/cancel-or-delete.ts'
-import { EVERY_JOB, type JobFilter, listJobs } from '../jobs/list-jobs.ts'
+import { countStates, EVERY_JOB, type JobFilter, listJobs } from '../jobs/list-jobs.ts'
 import { countJobs, findJob, findJobs } from '../jobs/read-jobs.ts'
 import type { Command } from '../port.ts'
 import { finishBatch } from '../runs/finish-runs.ts'
@@ -204,6 +205,109 @@ export function jobConformance({ store }: Given): void {
       expect(await between(null, 1_000)).toEqual([jobs[0]])
       expect(await between(2_001, null)).toEqual([])
       expect(await between(-(at[0] ?? 0), Number.MAX_SAFE_INTEGER - (at[0] ?? 0))).toHaveLength(3)
+    })
+  })
+
+  describe('a filter that no index serves', () => {
+    const failWith = async (scene: Scene, code: string, message: string, changes = {}) => {
+      const jobId = await scene.submitted(changes)
+      const [lease] = await scene.lease({ max: 1, startId: 's' })
+      if (lease === undefined) throw new Error('It was not leased')
+      await store().write(finishBatch([scene.endItem(lease, failed({ code, message }, false))]))
+      return jobId
+    }
+
+    test('finds an error code of the latest run, a text in each place, and nothing else', async () => {
+      const scene = new Scene(store())
+      const broken = await failWith(scene, 'BROKEN', 'Disk 100% full')
+      const odd = await failWith(scene, 'ODD', 'no such host')
+      const labeled = await scene.submitted({ labels: { team: 'Alpha_One' } })
+      const loaded = await scene.submitted({ payload: JSON.stringify({ city: 'Kyoto' }) })
+      const long = await scene.submitted({ payload: JSON.stringify({ city: 'Kyoto', more: 'x'.repeat(5_000) }) })
+      const mine = (filter: Partial<JobFilter>) => ids({ userId: scene.userId, ...filter })
+      expect(await mine({ errorCode: 'BROKEN' })).toEqual([broken])
+      expect(await mine({ errorCode: 'BROKEN', states: ['FAILED', 'PENDING'] })).toEqual([broken])
+      expect(await mine({ errorCode: 'BROKEN', states: ['PENDING'] })).toEqual([])
+      expect(await mine({ errorCode: 'ODD', text: 'NO SUCH' })).toEqual([odd])
+      expect(await mine({ text: 'disk 100%' })).toEqual([broken])
+      expect(await mine({ text: 'disk 1_0' })).toEqual([])
+      expect(await mine({ text: 'ALPHA_' })).toEqual([labeled])
+      expect(await mine({ text: 'kyoto' })).toEqual([loaded])
+      expect(await mine({ text: 'wor' })).toEqual([long, loaded, labeled, odd, broken])
+      expect(await mine({ text: 'team' })).toEqual([])
+      await store().write(retry(broken))
+      expect(await mine({ errorCode: 'BROKEN' })).toEqual([])
+    })
+
+    test('finds jobs that are due for a time, and that no worker has', async () => {
+      const scene = new Scene(store())
+      const old = await scene.submitted()
+      const delayed = await scene.submitted({ delayMs: 3_600_000 })
+      await scene.age(60_000)
+      const young = await scene.submitted()
+      const waiting = (seconds: number, more: Partial<JobFilter> = {}) =>
+        ids({ userId: scene.userId, waitingLongerThanMs: seconds * 1000, ...more })
+      expect(await waiting(30)).toEqual([old])
+      expect(await waiting(30, { states: ['RUNNING'] })).toEqual([])
+      expect(await waiting(90)).toEqual([])
+      await scene.age(3_600_000)
+      expect(await waiting(1)).toEqual([young, delayed, old])
+      await scene.lease({ max: 1, startId: 's' })
+      expect(await waiting(1)).toHaveLength(2)
+    })
+
+    test('is read in pages of a bounded size, each job once, to the last', async () => {
+      const scene = new Scene(store())
+      const wanted: string[] = []
+      for (let i = 0; i < 23; i++) {
+        const jobId = await scene.submitted({ kind: i % 7 === 0 ? 'rare' : 'work' })
+        if (i % 7 === 0) wanted.unshift(jobId)
+      }
+      const filter = { ...EVERY_JOB, userId: scene.userId, text: 'RARE' }
+      const found: string[] = []
+      const sizes: number[] = []
+      for (let after: string | null = null; ; ) {
+        const { rows, next }: Awaited<ReturnType<typeof page>> = await page(after)
+        found.push(...rows.map(({ job_id }) => job_id))
+        sizes.push(rows.length)
+        if (next === null) break
+        after = next
+      }
+      expect(found).toEqual(wanted)
+      // Each page looks at 5 of the 23 jobs.
+      expect(sizes).toEqual([1, 1, 0, 1, 1])
+      function page(after: string | null) {
+        return store().read(listJobs(filter, 3, after, 0, 5))
+      }
+    })
+  })
+
+  describe('counts by state', () => {
+    const counted = async (filter: Partial<JobFilter>, max = 100) =>
+      Object.fromEntries(
+        (await store().read(countStates({ ...EVERY_JOB, ...filter }, max))).map(({ state, count, capped }) => [
+          state,
+          capped ? `${count}+` : count,
+        ]),
+      )
+
+    test('obey the filter, and stop at the maximum', async () => {
+      const scene = new Scene(store())
+      const { userId } = scene
+      for (let i = 0; i < 4; i++) await scene.submitted({ labels: { part: String(i % 2) } })
+      await scene.submitted({ kind: 'other' })
+      await scene.lease({ max: 1, startId: 's' })
+      const none = { ASSIGNED: 0, ORPHANED: 0, SUCCEEDED: 0, FAILED: 0, TIMED_OUT: 0, CANCELED: 0 }
+      expect(await counted({ userId })).toEqual({ ...none, PENDING: 4, RUNNING: 1 })
+      expect(await counted({ userId, states: ['PENDING', 'FAILED'] })).toEqual({ PENDING: 4, FAILED: 0 })
+      expect(await counted({ userId, label: { name: 'part', value: '1' } })).toEqual({
+        ...none,
+        PENDING: 2,
+        RUNNING: 0,
+      })
+      expect(await counted({ userId, text: 'othe' })).toEqual({ ...none, PENDING: 1, RUNNING: 0 })
+      expect(await counted({ userId, errorCode: 'X', states: ['PENDING'] })).toEqual({})
+      expect(await counted({ userId, states: ['PENDING'] }, 3)).toEqual({ PENDING: '3+' })
     })
   })
 

@@ -1,4 +1,6 @@
 import type { DeadLetterFilter } from '@ichido/sdk/protocol'
+import { escaped, forEngines } from '../jobs/job-filter.sql.ts'
+import { countRunning, type DeadFilter } from '../operations/operations.sql.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import {
   exactlyOne,
@@ -12,7 +14,6 @@ import {
   type Values,
   type Work,
 } from '../statement.ts'
-import { countRunning, type DeadFilter } from './redrive.sql.ts'
 
 const DEAD_LETTER = 'job_id, run_id, queue, kind, user_id, error_code, error_message, retry_count, dead_at'
 
@@ -63,7 +64,7 @@ const countDead = statement('count_dead', {
     FROM q WHERE q.queue IS NOT NULL LIMIT $queues_max`,
 })
 
-export type { DeadFilter } from './redrive.sql.ts'
+export type { DeadFilter } from '../operations/operations.sql.ts'
 
 export type DeadLetter = Values<typeof DEAD_LETTER_ROW>
 
@@ -144,13 +145,13 @@ export function groupDeadLetters(filter: DeadFilter, limit: number): Command<Dea
 
 interface DeadLetterRows {
   queues: RowOf<typeof countDead>[]
-  redrivesRunning: number
+  operationsRunning: number
 }
 
 export function countDeadLetters(queuesMax: number, eachMax: number): Command<DeadLetterRows> {
   return command('count_dead_letters', function* work(): Work<DeadLetterRows> {
     const queues = yield* query(countDead, { queues_max: queuesMax, each_max: eachMax })
-    return { queues, redrivesRunning: (yield* exactlyOne(countRunning, {})).count }
+    return { queues, operationsRunning: (yield* exactlyOne(countRunning, {})).count }
   })
 }
 
@@ -172,13 +173,9 @@ export function conditions(filter: DeadFilter, params: SqlValue[]): string[] {
   return where
 }
 
-/** Runs SQL with the conditions of a filter. SQLite's LIKE ignores the case, as PostgreSQL's ILIKE does. */
+/** Runs SQL with the conditions of a filter. */
 export function ask<R extends Columns>(row: R, sql: string, params: readonly SqlValue[]): Work<Values<R>[]> {
-  return select(row, { postgres: sql, sqlite: sql.replaceAll(' ILIKE ', ' LIKE ') }, params)
+  return select(row, forEngines(sql), params)
 }
 
 type Columns = Readonly<Record<string, SqlType>>
-
-function escaped(text: string): string {
-  return text.replace(/[!%_]/g, '!$&')
-}

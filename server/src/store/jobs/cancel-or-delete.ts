@@ -15,18 +15,22 @@ import { readOwnerOfJob } from './job-owner.ts'
 /** Whether a worker could start the run, or report it, decides how it is canceled: the row stays as it is until the commit. */
 export const lockHeldRun = statement('lock_held_run', {
   params: { job_id: 'text' },
-  row: { started_at: 'integer?', cancel_requested_at: 'integer?', worker_id: 'text' },
-  postgres:
-    'SELECT started_at, cancel_requested_at, worker_id FROM ichido.held WHERE job_id = $job_id FOR NO KEY UPDATE',
-  sqlite: 'SELECT started_at, cancel_requested_at, worker_id FROM ichido.held WHERE job_id = $job_id',
+  row: { job_id: 'text', started_at: 'integer?', cancel_requested_at: 'integer?', worker_id: 'text' },
+  postgres: `SELECT r.job_id, r.started_at, r.cancel_requested_at, r.worker_id
+    FROM unnest($job_id::uuid[]) AS t(job_id) JOIN ichido.held r ON by_key(r.job_id, t.job_id)
+    ORDER BY r.job_id FOR NO KEY UPDATE OF r`,
+  sqlite: 'SELECT job_id, started_at, cancel_requested_at, worker_id FROM ichido.held WHERE job_id = $job_id',
 })
 
-/** Asks a RUNNING run to stop. Its worker, or the leader after the deadline, ends it. */
+const REQUESTED = 'cancel_requested_at = coalesce(cancel_requested_at, now_ms())'
+
+/** Asks RUNNING runs that are locked to stop. Their worker, or the leader after the deadline, ends them. */
 export const requestCancel = statement('request_cancel', {
   params: { job_id: 'text' },
   row: { job_id: 'text' },
-  sql: `UPDATE ichido.held SET cancel_requested_at = coalesce(cancel_requested_at, now_ms())
-    WHERE job_id = $job_id AND started_at IS NOT NULL RETURNING job_id`,
+  postgres: `UPDATE ichido.held r SET ${REQUESTED} FROM unnest($job_id::uuid[]) AS t(job_id)
+    WHERE by_key(r.job_id, t.job_id) AND r.started_at IS NOT NULL RETURNING r.job_id`,
+  sqlite: `UPDATE ichido.held SET ${REQUESTED} WHERE job_id = $job_id AND started_at IS NOT NULL RETURNING job_id`,
 })
 
 const ENDED_STATE = 'SELECT state FROM ichido.ended WHERE job_id = $job_id AND latest'
@@ -83,14 +87,14 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
   const job_id = jobId
   const [waiting] = yield* each(endReady, [{ job_id, state: 'CANCELED', error: null }])
   if (waiting !== undefined) return yield* canceled(jobId, waiting.worker_id === null ? 'PENDING' : 'ORPHANED', by)
-  const run = yield* one(lockHeldRun, { job_id })
+  const [run] = yield* each(lockHeldRun, [{ job_id }])
   if (run !== undefined && run.started_at === null) {
     yield* each(endHeld, [{ job_id, state: 'CANCELED', error: null }])
     return yield* canceled(jobId, 'ASSIGNED', by)
   }
   if (run !== undefined) {
     if (run.cancel_requested_at === null) {
-      yield* query(requestCancel, { job_id })
+      yield* each(requestCancel, [{ job_id }])
       if (by !== null) {
         yield* record(by, 'job.cancel', jobId, { state: 'RUNNING' }, { state: 'RUNNING', cancel_requested: true })
       }
@@ -102,6 +106,55 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
   if (ended !== undefined) return { kind: 'refused', reason: 'ALREADY_ENDED', state: ended.state }
   const job = yield* one(readOwnerOfJob, { job_id })
   return job === undefined ? { kind: 'refused', reason: 'NOT_FOUND', state: null } : null
+}
+
+interface CanceledJobs {
+  canceled: string[]
+  /** These runs are RUNNING, and are asked to stop. */
+  requested: { jobId: string; workerId: string }[]
+}
+
+/** A run may go back to `ready` after that room was looked into, but not twice. */
+const PASSES = 2
+
+/**
+ * Cancels many jobs, as `cancelJob` does one. Jobs that have ended, or that are in none of these states now, are left out.
+ * It locks `ready`, then `held`, each in the order of ids.
+ */
+export function* cancelJobs(jobIds: readonly string[], states: readonly string[] | null): Work<CanceledJobs> {
+  const may = (state: RunState) => states === null || states.includes(state)
+  const canceled: string[] = []
+  const requested: CanceledJobs['requested'] = []
+  let open = [...jobIds].sort()
+  const end = (ids: readonly string[]) => ids.map((job_id) => ({ job_id, state: 'CANCELED' as const, error: null }))
+  for (let pass = 0; pass < PASSES && open.length > 0; pass++) {
+    const ready = may('PENDING') || may('ORPHANED') ? yield* each(endReady, end(open)) : []
+    canceled.push(...ready.map(({ job_id }) => job_id))
+    const left = without(open, canceled)
+    const held = yield* each(
+      lockHeldRun,
+      left.map((job_id) => ({ job_id })),
+    )
+    const unstarted = held.filter(({ started_at }) => started_at === null && may('ASSIGNED'))
+    canceled.push(...(yield* each(endHeld, end(unstarted.map(({ job_id }) => job_id)))).map(({ job_id }) => job_id))
+    const running = held.filter(({ started_at }) => started_at !== null && may('RUNNING'))
+    yield* each(
+      requestCancel,
+      running.map(({ job_id }) => ({ job_id })),
+    )
+    requested.push(...running.map(({ job_id, worker_id }) => ({ jobId: job_id, workerId: worker_id })))
+    open = without(
+      left,
+      held.map(({ job_id }) => job_id),
+    )
+  }
+  yield* giveBack(canceled)
+  return { canceled, requested }
+}
+
+function without(ids: readonly string[], others: readonly string[]): string[] {
+  const gone = new Set(others)
+  return ids.filter((id) => !gone.has(id))
 }
 
 function* canceled(jobId: string, before: RunState, by: By | null): Work<CancelOutcome> {

@@ -13,7 +13,7 @@ const lockOperations = statement('lock_operations', {
 const countOperations = statement('count_operations', {
   params: { actor: 'text', id: 'text' },
   row: { count: 'integer' },
-  sql: `SELECT (SELECT count(*) FROM ichido.redrives WHERE state = 'running' AND actor = $actor AND id <> $id)
+  sql: `SELECT (SELECT count(*) FROM ichido.operations WHERE state = 'running' AND actor = $actor AND id <> $id)
     + (SELECT count(*) FROM ichido.backfills WHERE state = 'running' AND actor = $actor AND id <> $id) AS count`,
 })
 

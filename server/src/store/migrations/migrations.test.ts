@@ -210,7 +210,7 @@ async function useEverything(store: Store): Promise<void> {
   const redrive = await store.write(begin(scene, { jobIds: [dead.jobId] }))
   const tick = redriver(store, await lead(store))
   for (let i = 0; i < 2; i++) await tick()
-  expect(await progress(store, redrive)).toMatchObject({ state: 'done', redriven: 1 })
+  expect(await progress(store, redrive)).toMatchObject({ state: 'done', done: 1 })
   await scene.cancel(dead.jobId)
   expect(await store.write(retry(dead.jobId))).toMatchObject({ kind: 'retried' })
   await scene.cancel(dead.jobId)

@@ -110,7 +110,7 @@ const readAwaited = statement('read_awaited', {
 const readRedriveOf = statement('read_redrive_of', {
   params: { job_id: 'text' },
   row: { id: 'text', user_id: 'text' },
-  sql: `SELECT o.id, d.user_id FROM ichido.dead_letters d JOIN ichido.redrives o ON o.id = d.redrive_id
+  sql: `SELECT o.id, d.user_id FROM ichido.dead_letters d JOIN ichido.operations o ON o.id = d.redrive_id
     WHERE d.job_id = $job_id AND o.state = 'running'`,
 })
 

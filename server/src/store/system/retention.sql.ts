@@ -1,7 +1,7 @@
 import { FIRST_ID } from '../../core/run/job.ts'
 import { RUN_STATES } from '../../core/run/run-state.ts'
-import { FREE } from '../dead-letters/redrive.sql.ts'
 import { ARTIFACT_FREED } from '../limits/bytes.ts'
+import { FREE } from '../operations/operations.sql.ts'
 import { JOB_AND_END, JOB_IN_ROOMS, STATE } from '../runs/rooms.sql.ts'
 import { statement } from '../statement.ts'
 import { LED, LED_SQLITE, TERM } from './term.ts'

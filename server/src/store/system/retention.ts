@@ -1,4 +1,4 @@
-import { idAt } from '../jobs/list-jobs.ts'
+import { idAt } from '../jobs/job-filter.sql.ts'
 import { freeBytes, lockOwnersOf } from '../limits/bytes.ts'
 import { forgetLogs } from '../logs/archive-logs.ts'
 import { type Command, command } from '../port.ts'

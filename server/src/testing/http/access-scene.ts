@@ -2,6 +2,7 @@ import { createHmac } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
 import { realWorld } from '../../node/world.ts'
 import type { Call, TestApp } from './app.ts'
+import { signIn } from './sessions.ts'
 import { registeredWorker, type WorkerCalls } from './worker-calls.ts'
 import { JOB } from './zpe.ts'
 
@@ -22,6 +23,10 @@ export const IDENTITIES = [
   'other stream token',
   'expired stream token',
   'enroll token',
+  // Sessions of `owner`.
+  'session',
+  'session without CSRF token',
+  'session, other site',
   'open mode, other site',
   'open mode, proxy',
   // This one comes last, because it creates a token, which ends open mode.
@@ -82,8 +87,8 @@ export interface AccessScene {
   /** For `{job_id}`, or for `{cloud:job_id}` in paths of /api/cloud. */
   params: Readonly<Record<string, string>>
   waitingJob: string
-  /** `none` in open mode. */
-  ownerToken: string
+  /** A valid API token; `none` in open mode. */
+  anyToken: string
   enrollTokens: string[]
   delivery(id: string): Call
 }
@@ -142,7 +147,7 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
   return {
     queue,
     waitingJob: waiting,
-    ownerToken: owner ?? 'none',
+    anyToken: tokens.stranger ?? 'none',
     enrollTokens,
     params: {
       job_id: held,
@@ -211,6 +216,13 @@ export async function credentials(
       return bearer(await streamToken(scene.otherJob))
     case 'expired stream token':
       return bearer(await clock.before(STREAM_TOKEN_LIFE_MS + 1, () => streamToken(jobId)))
+    case 'session':
+    case 'session without CSRF token':
+    case 'session, other site': {
+      const { cookie, page } = await signIn(http, tokens.owner ?? '')
+      if (identity === 'session without CSRF token') return { headers: cookie }
+      return { headers: identity === 'session' ? page : { ...page, 'sec-fetch-site': 'cross-site' } }
+    }
     case 'enroll token':
       return bearer(scene.enrollTokens[0])
     default:

@@ -1,12 +1,12 @@
 import { v7 } from 'uuid'
-import { createRedrive } from '../../leader/duties/redrive.ts'
+import { createOperate } from '../../leader/duties/operate.ts'
 import { realWorld } from '../../node/world.ts'
 import { createFairTags } from '../../services/leasing/fair-tags.ts'
 import { type Meter, silentMeter } from '../../services/system/meter.ts'
 import { defaultSettings } from '../../services/system/settings.ts'
 import { EVERY_DEAD_LETTER } from '../../store/dead-letters/dead-letters.ts'
-import { beginRedrive, findRedrive, type NewRedrive, type Redrive } from '../../store/dead-letters/redrive.ts'
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
+import { beginOperation, findOperation, type NewOperation, type Operation } from '../../store/operations/operations.ts'
 import type { Command, Store } from '../../store/port.ts'
 import { finishBatch } from '../../store/runs/finish-runs.ts'
 import type { Row } from '../../store/statement.ts'
@@ -54,9 +54,13 @@ export function letters(scene: Scene): Promise<Row[]> {
   return sql(scene.store, 'SELECT * FROM ichido.dead_letters WHERE user_id = $1', scene.userId)
 }
 
-export function begin(scene: Scene, changes: Partial<NewRedrive> = {}): Command<Redrive> {
-  return beginRedrive({
-    redriveId: v7(),
+export function begin(
+  scene: Scene,
+  changes: Partial<Extract<NewOperation, { action: 'redrive' }>> = {},
+): Command<Operation> {
+  return beginOperation({
+    action: 'redrive',
+    operationId: v7(),
     auditId: v7(),
     actor: 'tester',
     filter: { ...EVERY_DEAD_LETTER, userId: scene.userId },
@@ -81,16 +85,16 @@ export function redriver(store: Store, term: Term, counts: Partial<Meter> = {}):
   const fairTags = createFairTags({ world: realWorld, store })
   const meter = { ...silentMeter, ...counts }
   const given = { world: realWorld, store, bus, meter, settings: defaultSettings, fairTags }
-  return createRedrive(given, term)
+  return createOperate(given, term)
 }
 
-export async function progress(store: Store, { redriveId }: Pick<Redrive, 'redriveId'>): Promise<Redrive> {
-  const found = await store.read(findRedrive(redriveId))
-  if (found === null) throw new Error(`There is no redrive ${redriveId}`)
+export async function progress(store: Store, { operationId }: Pick<Operation, 'operationId'>): Promise<Operation> {
+  const found = await store.read(findOperation(operationId))
+  if (found === null) throw new Error(`There is no redrive ${operationId}`)
   return found
 }
 
-/** How often each job was redriven: the number of later runs with a fresh retry budget. */
+/** How often each job was done: the number of later runs with a fresh retry budget. */
 export async function timesRetried(scene: Scene): Promise<Map<string, number>> {
   const rows = await sql(
     scene.store,

@@ -78,7 +78,7 @@ describe.each(ORDERS)('if the %s comes first,', (first) => {
     }
     const tick = redriver(nodes.a(), term)
     for (let i = 0; i < 3; i++) await tick()
-    expect(await progress(nodes.a(), begun)).toMatchObject({ state: 'done', redriven: deletes ? 0 : 1 })
+    expect(await progress(nodes.a(), begun)).toMatchObject({ state: 'done', done: deletes ? 0 : 1 })
     expect(await exists(jobId)).toBe(!deletes)
     expect(await leftovers(nodes.a())).toEqual({})
   })

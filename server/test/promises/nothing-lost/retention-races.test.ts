@@ -100,7 +100,7 @@ describe('retention removes a job while another command uses it', () => {
       expect(await exists(jobId)).toBe(first === 'redrive')
       const tick = redriver(nodes.a(), term)
       for (let i = 0; i < 3; i++) await tick()
-      expect(await progress(nodes.a(), begun)).toMatchObject({ state: 'done', redriven: first === 'remove' ? 0 : 1 })
+      expect(await progress(nodes.a(), begun)).toMatchObject({ state: 'done', done: first === 'remove' ? 0 : 1 })
     }
     expect(await leftovers(nodes.a())).toEqual({})
   })

@@ -1,8 +1,8 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
-import { stepRedrive } from '../../../src/store/dead-letters/redrive.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
+import { stepOperation } from '../../../src/store/operations/step.ts'
 import { findKeys } from '../../../src/store/submission/keys.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
@@ -11,7 +11,7 @@ import { removeKeys } from '../../../src/testing/store/retention.ts'
 import { KEY_TTL_MS, renderForTest, Scene } from '../../../src/testing/store/scene.ts'
 import { sql } from '../../../src/testing/store/store.ts'
 
-/** Hazard 12: the key of a dead letter creates another job, then the dead letter is redriven: two live jobs for one key. */
+/** Hazard 12: the key of a dead letter creates another job, then the dead letter is done: two live jobs for one key. */
 
 const nodes = twoNodes()
 const newScene = () => new Scene(nodes.a())
@@ -87,9 +87,9 @@ async function redriven(scene: Scene) {
 async function marked(scene: Scene) {
   const term = await lead(nodes.a())
   let redrive = await nodes.a().write(begin(scene))
-  const stepOf = ({ redriveId, version }: typeof redrive) =>
-    stepRedrive(term, { redriveId, version, nextRunIds: [v7(), v7()], auditId: v7(), leased: [] })
-  while (!redrive.marked) {
+  const stepOf = ({ operationId, version }: typeof redrive) =>
+    stepOperation(term, { operationId, version, nextRunIds: [v7(), v7()], auditId: v7(), leased: [] })
+  while (!redrive.prepared) {
     await nodes.a().write(stepOf(redrive))
     redrive = await progress(nodes.a(), redrive)
   }

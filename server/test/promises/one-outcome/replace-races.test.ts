@@ -2,8 +2,8 @@ import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { LOCAL_ADMIN } from '../../../src/services/access/access.ts'
-import { stepRedrive } from '../../../src/store/dead-letters/redrive.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
+import { stepOperation } from '../../../src/store/operations/step.ts'
 import type { Store } from '../../../src/store/port.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { renewTerm } from '../../../src/store/system/leadership.ts'
@@ -28,13 +28,13 @@ async function redriving(scene: Scene, store: Store, led?: Term) {
   const term = led ?? (await lead(store))
   let redrive = await store.write(begin(scene))
   const step = () =>
-    stepRedrive(term, {
+    stepOperation(term, {
       ...redrive,
       nextRunIds: Array.from({ length: 10 }, () => v7()),
       auditId: v7(),
       leased: [],
     })
-  while (!redrive.marked) {
+  while (!redrive.prepared) {
     await store.write(step())
     redrive = await progress(store, redrive)
   }

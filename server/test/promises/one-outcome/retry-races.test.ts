@@ -1,9 +1,10 @@
 import { v7 } from 'uuid'
 import { describe, expect, test } from 'vitest'
 import { toMicros } from '../../../src/core/limits/quota.ts'
-import { abortRedrive, type Redrive, stepRedrive } from '../../../src/store/dead-letters/redrive.ts'
 import { cancelJob } from '../../../src/store/jobs/cancel-or-delete.ts'
 import { findQuota, setQuota } from '../../../src/store/limits/quotas.ts'
+import { abortOperation, type Operation } from '../../../src/store/operations/operations.ts'
+import { stepOperation } from '../../../src/store/operations/step.ts'
 import { submitJobs } from '../../../src/store/submission/submit-jobs.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import {
@@ -32,13 +33,13 @@ async function limit(scene: Scene, maxConcurrent: number | null): Promise<void> 
 async function marked(scene: Scene) {
   const term = await lead(nodes.a())
   let redrive = await nodes.a().write(begin(scene))
-  while (!redrive.marked) {
+  while (!redrive.prepared) {
     await nodes.a().write(stepOf(redrive))
     redrive = await progress(nodes.a(), redrive)
   }
-  function stepOf({ redriveId, version }: Redrive) {
+  function stepOf({ operationId, version }: Operation) {
     const nextRunIds = Array.from({ length: 100 }, () => v7())
-    return stepRedrive(term, { redriveId, version, nextRunIds, auditId: v7(), leased: [] })
+    return stepOperation(term, { operationId, version, nextRunIds, auditId: v7(), leased: [] })
   }
   return { redrive, stepOf }
 }
@@ -150,21 +151,21 @@ test('if two leaders step one redrive, the step is done once', async () => {
   const { redrive, stepOf } = await marked(scene)
   const [one, other] = await nodes.meet(stepOf(redrive), stepOf(redrive))
   expect([one.retried.length, other.retried.length]).toEqual([5, 0])
-  expect(await progress(nodes.a(), redrive)).toMatchObject({ redriven: 5, version: redrive.version + 1 })
+  expect(await progress(nodes.a(), redrive)).toMatchObject({ done: 5, version: redrive.version + 1 })
 })
 
 test('an abort waits for the running step, and no step follows the abort', async () => {
   const scene = newScene()
   await makeDead(scene, 5)
   const { redrive, stepOf } = await marked(scene)
-  const [step, aborted] = await nodes.meet(stepOf(redrive), abortRedrive(redrive.redriveId, 'tester', v7()))
+  const [step, aborted] = await nodes.meet(stepOf(redrive), abortOperation(redrive.operationId, 'tester', v7()))
   expect(step.retried).toHaveLength(5)
-  expect(aborted).toMatchObject({ state: 'aborted', redriven: 5 })
+  expect(aborted).toMatchObject({ state: 'aborted', done: 5 })
   const next = newScene()
   await makeDead(next, 5)
   const other = await marked(next)
   const [stopped, late] = await nodes.meet(
-    abortRedrive(other.redrive.redriveId, 'tester', v7()),
+    abortOperation(other.redrive.operationId, 'tester', v7()),
     other.stepOf(other.redrive),
   )
   expect([stopped?.state, late.retried]).toEqual(['aborted', []])
@@ -183,7 +184,7 @@ test('two concurrent redrives retry each dead letter once', async () => {
     state = now.some((redrive) => redrive.state === 'running') ? 'running' : 'done'
   }
   const now = await Promise.all(begun.map((redrive) => progress(nodes.a(), redrive)))
-  expect(now.reduce((sum, { redriven }) => sum + redriven, 0)).toBe(20)
+  expect(now.reduce((sum, { done }) => sum + done, 0)).toBe(20)
   expect(new Set((await timesRetried(scene)).values())).toEqual(new Set([1]))
 })
 

@@ -1,7 +1,7 @@
 import { v7 } from 'uuid'
 import { expect, test } from 'vitest'
-import { abortRedrive } from '../../../src/store/dead-letters/redrive.ts'
 import { withinOperations } from '../../../src/store/limits/operations.ts'
+import { abortOperation } from '../../../src/store/operations/operations.ts'
 import type { Command } from '../../../src/store/port.ts'
 import { beginBackfill } from '../../../src/store/schedules/backfills.ts'
 import { BY, EVERY_SECOND } from '../../../src/testing/nodes/ticker.ts'
@@ -14,8 +14,8 @@ const { a, meet } = twoNodes()
 
 /** The user may have two operations. */
 function redrive(actor: string) {
-  const redriveId = v7()
-  return withinOperations({ id: redriveId, actor, max: 2 }, begin(new Scene(a()), { redriveId, actor }))
+  const operationId = v7()
+  return withinOperations({ id: operationId, actor, max: 2 }, begin(new Scene(a()), { operationId, actor }))
 }
 
 function backfill(actor: string) {
@@ -39,7 +39,7 @@ test.each(['a redrive', 'a backfill'])(
     expect([one !== null, two]).toEqual([true, null])
     // Other users are not limited, and an operation that ended frees its slot.
     expect(await a().write(redrive(unique('user')))).not.toBeNull()
-    await a().write(abortRedrive(first?.redriveId ?? '', user, v7()))
+    await a().write(abortOperation(first?.operationId ?? '', user, v7()))
     expect(await a().write(other(user))).not.toBeNull()
   },
 )

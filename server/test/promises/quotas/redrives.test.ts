@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { size } from '../../../../scripts/testing/size.ts'
 import { realWorld } from '../../../src/node/world.ts'
 import { EVERY_DEAD_LETTER } from '../../../src/store/dead-letters/dead-letters.ts'
-import type { Redrive } from '../../../src/store/dead-letters/redrive.ts'
 import { setQuota } from '../../../src/store/limits/quotas.ts'
+import type { Operation } from '../../../src/store/operations/operations.ts'
 import type { Store } from '../../../src/store/port.ts'
 import { twoNodes } from '../../../src/testing/nodes/two-nodes.ts'
 import { begin, lead, makeDead, progress, redriver } from '../../../src/testing/store/dead-letters.ts'
@@ -22,8 +22,8 @@ const activeOf = async (store: Store, userId: string) => {
 }
 
 /** Lets jobs that met a full quota be tried again now instead of a second later. */
-async function skipPause(store: Store, { redriveId }: Redrive): Promise<void> {
-  await sql(store, 'UPDATE ichido.redrives SET next_at = 0 WHERE id = $1', redriveId)
+async function skipPause(store: Store, { operationId }: Operation): Promise<void> {
+  await sql(store, 'UPDATE ichido.operations SET next_at = 0 WHERE id = $1', operationId)
 }
 
 eachEngine(({ store }) => {
@@ -33,7 +33,7 @@ eachEngine(({ store }) => {
     await store().write(setQuota(scene.userId, ONE))
     const begun = await store().write(begin(scene))
     const tick = redriver(store(), await lead(store()))
-    const done: string[] = []
+    const finished: string[] = []
     let most = 0
     await until('all to be done', async () => {
       await tick()
@@ -43,16 +43,16 @@ eachEngine(({ store }) => {
       await skipPause(store(), begun)
       await tick()
       await tick()
-      const { waiting, redriven } = await progress(store(), begun)
-      expect(waiting + redriven).toBe(10)
-      done.push(lease.jobId)
+      const { waiting, done } = await progress(store(), begun)
+      expect(waiting + done).toBe(10)
+      finished.push(lease.jobId)
       await scene.finish(lease)
       await skipPause(store(), begun)
       return false
     })
     expect(most).toBe(1)
-    expect(done.sort()).toEqual(dead.sort())
-    expect(await progress(store(), begun)).toMatchObject({ matched: 10, redriven: 10, waiting: 0, skipped: 0 })
+    expect(finished.sort()).toEqual(dead.sort())
+    expect(await progress(store(), begun)).toMatchObject({ matched: 10, done: 10, waiting: 0, skipped: 0 })
   })
 
   test('a user with a full quota does not delay others, and costs one step in total', async () => {
@@ -62,14 +62,14 @@ eachEngine(({ store }) => {
     const begun = await store().write(begin(full, { jobIds: ids, filter: EVERY_DEAD_LETTER }))
     const tick = redriver(store(), await lead(store()))
     for (let i = 0; i < 3; i++) await tick()
-    expect(await progress(store(), begun)).toMatchObject({ redriven: 6, waiting: 49 })
+    expect(await progress(store(), begun)).toMatchObject({ done: 6, waiting: 49 })
     await store().write(setQuota(full.userId, { ...ONE, maxConcurrent: null }))
     await until('the rest', async () => {
       await skipPause(store(), begun)
       await tick()
       return (await progress(store(), begun)).state === 'done'
     })
-    expect(await progress(store(), begun)).toMatchObject({ redriven: 55 })
+    expect(await progress(store(), begun)).toMatchObject({ done: 55 })
   })
 })
 
@@ -105,6 +105,6 @@ describe('two nodes', () => {
       return Promise.all(busy)
     })
     expect(most).toBe(1)
-    expect(await progress(nodes.a(), begun)).toMatchObject({ redriven: dead.length, skipped: 0 })
+    expect(await progress(nodes.a(), begun)).toMatchObject({ done: dead.length, skipped: 0 })
   })
 })

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { v7 } from 'uuid'
 import { expect, test } from 'vitest'
-import { idAt } from './list-jobs.ts'
+import { idAt } from './job-filter.sql.ts'
 
 const instants = fc.integer({ min: 0, max: Date.UTC(9999, 0) })
 
