@@ -1,14 +1,7 @@
-import {
-  IchidoError,
-  JOB_STATES,
-  type JobCountsShape,
-  type JobShape,
-  type JobState,
-  type QueueShape,
-} from '@ichido/sdk/protocol'
+import { JOB_STATES, type JobCountsShape, type JobShape, type JobState, type QueueShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
-import { FilterField, type Filters, useFilters } from '../parts/filters.tsx'
+import { FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, stateWord } from '../parts/text.tsx'
@@ -53,8 +46,6 @@ const w = words(
     matching: (count: string) => `All ${count} that match`,
     cancel: 'Cancel',
     retry: 'Retry',
-    badFilter: (field: string, message: string) => `The filter ${field} was refused: ${message}`,
-    removeFilter: 'Remove this filter',
   },
   {
     title: 'ジョブ',
@@ -90,8 +81,6 @@ const w = words(
     matching: (count) => `条件に合う ${count} 件すべて`,
     cancel: '取り消す',
     retry: '再試行',
-    badFilter: (field, message) => `条件 ${field} は使えません: ${message}`,
-    removeFilter: 'この条件を外す',
   },
 )
 
@@ -138,7 +127,7 @@ export default function Jobs() {
       </div>
       <StateChips filters={filters} change={change} />
       <FilterRow filters={filters} change={change} clear={clear} isEmpty={isEmpty} />
-      <RefusedFilter error={list.error} change={change} />
+      <RefusedFilter names={NAMES} error={list.error} change={change} />
       {mayChange && (chosen.size > 0 || !isEmpty) && (
         <div class="line" role="toolbar" aria-label={w().title}>
           <span>{all ? '' : chosen.size > 0 && w().selected(formatNumber(chosen.size))}</span>
@@ -356,12 +345,7 @@ function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
     <FilterField label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} {...more} />
   )
   const time = (name: 'created_after' | 'created_before', label: string) => (
-    <FilterField
-      label={label}
-      type="datetime-local"
-      value={localTime(filters[name])}
-      onChange={(value) => change({ [name]: value === '' ? '' : new Date(value).toISOString() })}
-    />
+    <TimeFilter label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} />
   )
   const rare = (
     ['label', 'key', 'error_code', 'created_after', 'created_before', 'waiting_longer_than_seconds'] as const
@@ -392,30 +376,7 @@ function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
   )
 }
 
-/** The server names the filter that it refuses. The other filters stay. */
-function RefusedFilter({ error, change }: { error: Error | null; change(changes: Filters<Name>): void }) {
-  if (!(error instanceof IchidoError)) return null
-  const name = NAMES.find((known) => known === error.details?.field)
-  if (name === undefined) return null
-  return (
-    <p class="trouble" role="alert">
-      {w().badFilter(name, error.message)}
-      <button type="button" class="quiet" onClick={() => change({ [name]: '' })}>
-        {w().removeFilter}
-      </button>
-    </p>
-  )
-}
-
 /** The filter as an operation takes it. */
 function toJson({ waiting_longer_than_seconds: seconds, ...filters }: Filters<Name>): object {
   return seconds === undefined ? filters : { ...filters, waiting_longer_than_seconds: Number(seconds) }
-}
-
-/** An instant in the form that the browser's field takes: local, without a zone. */
-function localTime(iso: string | undefined): string {
-  const ms = iso === undefined ? Number.NaN : Date.parse(iso)
-  if (Number.isNaN(ms)) return ''
-  const offsetMs = new Date(ms).getTimezoneOffset() * 60_000
-  return new Date(ms - offsetMs).toISOString().slice(0, 16)
 }

@@ -1,6 +1,19 @@
+import { IchidoError } from '@ichido/sdk/protocol'
 import { useEffect, useState } from 'preact/hooks'
 import { useLocation, useSearch } from 'wouter-preact'
 import { withQuery } from '../server/call.ts'
+import { words } from '../words.ts'
+
+const w = words(
+  {
+    refused: (field: string, message: string) => `The filter ${field} was refused: ${message}`,
+    remove: 'Remove this filter',
+  },
+  {
+    refused: (field, message) => `条件 ${field} は使えません: ${message}`,
+    remove: 'この条件を外す',
+  },
+)
 
 /** Typing pauses this long before the list is read again. */
 const SETTLED_MS = 250
@@ -75,5 +88,46 @@ export function FilterField({
         </datalist>
       )}
     </label>
+  )
+}
+
+/** A filter by an instant. The URL has it in UTC, and the field shows local time. */
+export function TimeFilter({ label, value, onChange }: Pick<FilterFieldProps, 'label' | 'value' | 'onChange'>) {
+  return (
+    <FilterField
+      label={label}
+      type="datetime-local"
+      value={localTime(value)}
+      onChange={(local) => onChange(local === '' ? '' : new Date(local).toISOString())}
+    />
+  )
+}
+
+/** An instant in the form that the browser's field takes: local, without a zone. */
+export function localTime(iso: string | undefined): string {
+  const ms = iso === undefined ? Number.NaN : Date.parse(iso)
+  if (Number.isNaN(ms)) return ''
+  const offsetMs = new Date(ms).getTimezoneOffset() * 60_000
+  return new Date(ms - offsetMs).toISOString().slice(0, 16)
+}
+
+interface RefusedFilterProps<Name extends string> {
+  names: readonly Name[]
+  error: Error | null
+  change(changes: Filters<Name>): void
+}
+
+/** The server names the filter that it refuses. The other filters stay. */
+export function RefusedFilter<Name extends string>({ names, error, change }: RefusedFilterProps<Name>) {
+  if (!(error instanceof IchidoError)) return null
+  const name = names.find((known) => known === error.details?.field)
+  if (name === undefined) return null
+  return (
+    <p class="trouble" role="alert">
+      {w().refused(name, error.message)}
+      <button type="button" class="quiet" onClick={() => change({ [name]: '' } as Filters<Name>)}>
+        {w().remove}
+      </button>
+    </p>
   )
 }
