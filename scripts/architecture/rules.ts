@@ -22,6 +22,7 @@ const NEIGHBOURS = {
   events: ['access', 'runs', 'system'],
   schedules: ['limits', 'submission', 'system'],
   triggers: ['schedules'],
+  webhooks: [],
   'dead-letters': ['artifacts', 'jobs', 'leasing', 'limits', 'submission'],
   artifacts: ['jobs', 'runs'],
   logs: ['runs'],
@@ -42,6 +43,7 @@ const PORTS = [
   'server/src/bus/port.ts',
   'server/src/blobs/port.ts',
   'server/src/log-archive/port.ts',
+  'server/src/courier/port.ts',
 ]
 
 /** Files outside the rooms of the services are shared by all of them. */
@@ -60,6 +62,7 @@ export const ROOMS: Room[] = [
   { files: STORE, mayImport: [STORE, CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/bus/', mayImport: ['server/src/bus/', CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
+  { files: 'server/src/courier/', mayImport: ['server/src/courier/'] },
   // The log archive and the blobs keep files in the same folder, with the same modes.
   {
     files: 'server/src/log-archive/',
@@ -133,6 +136,7 @@ export const INJECTED = [
   'server/src/bus/',
   'server/src/blobs/',
   'server/src/log-archive/',
+  'server/src/courier/',
   'server/src/idempotency/',
   'sdk/src/',
 ]

@@ -12,6 +12,7 @@ import { addQuota } from './commands/operate/quota.ts'
 import { addServe } from './commands/operate/serve.ts'
 import { addBackup, addMigrate } from './commands/operate/store-commands.ts'
 import { addToken } from './commands/operate/token.ts'
+import { addWebhooks } from './commands/operate/webhooks.ts'
 import { addWorker } from './commands/operate/worker.ts'
 import { addWorkers } from './commands/operate/workers.ts'
 import { addDefinitions } from './commands/schedules/definitions.ts'
@@ -69,6 +70,7 @@ export function createProgram(): Command {
     addAlerts,
     addTriggers,
     addHooks,
+    addWebhooks,
   ]
   for (const add of [
     ...commands,

@@ -38,22 +38,24 @@ export function healthRoutes(
   const deadLetterCounts = rationedRead(world, () => services.deadLetters.counts())
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const triggerCounts = rationedRead(world, () => services.triggers.counts())
+  const webhookCounts = rationedRead(world, () => services.webhooks.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
   /** Null: the store did not answer in time. */
   const inTime = <T>(read: Promise<T>) => within(world, STORE_TIMEOUT_MS, read, null).catch(() => null)
   /** If the store is down, nothing is read, because each read would wait for it. */
   async function readCounts(storeUp: boolean) {
     const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
-    const [jobs, workers, queues, deadLetters, schedules, triggers, alerts] = await Promise.all([
+    const [jobs, workers, queues, deadLetters, schedules, triggers, webhooks, alerts] = await Promise.all([
       read(() => counts().then(byState)),
       read(workerCounts),
       read(queueCounts),
       read(deadLetterCounts),
       read(scheduleCounts),
       read(triggerCounts),
+      read(webhookCounts),
       read(alertCounts),
     ])
-    return { jobs, workers, queues, deadLetters, schedules, triggers, alerts }
+    return { jobs, workers, queues, deadLetters, schedules, triggers, webhooks, alerts }
   }
   const checkRedis = sharedRead(async () => {
     if (relay === undefined) return {}

@@ -17,6 +17,7 @@ import {
   type LetterPlace,
   type Page,
   removeAudit,
+  removeDeliveries,
   removeEvents,
   removeJobs,
   removeReservations,
@@ -65,6 +66,14 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () => inBatches('audit', age('audit_retention_days', DAY_MS), (ageMs, max) => removeAudit(term, ageMs, max)),
     () =>
       inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
+    () =>
+      inBatches('webhook_deliveries', age('webhook_delivery_retention_days', DAY_MS), (ageMs, max) =>
+        removeDeliveries(term, 'delivered', ageMs, max),
+      ),
+    () =>
+      inBatches('webhook_deliveries', age('webhook_dead_retention_days', DAY_MS), (ageMs, max) =>
+        removeDeliveries(term, 'dead', ageMs, max),
+      ),
     () => inBatches('user_names', DAY_MS, (ageMs, max) => removeNames(term, ageMs, max)),
     () => inBatches('queue_times', DAY_MS, (ageMs, max) => removeQueueTimes(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),
