@@ -108,7 +108,7 @@ const redriveDead = statement('redrive_dead_deliveries', {
 const countStates = statement('count_deliveries', {
   params: { max: 'integer' },
   row: { pending: 'integer', dead: 'integer' },
-  sql: `SELECT coalesce(sum(s.pending), 0) AS pending, coalesce(sum(s.dead), 0) AS dead FROM (
+  sql: `SELECT CAST(coalesce(sum(s.pending), 0) AS bigint) AS pending, CAST(coalesce(sum(s.dead), 0) AS bigint) AS dead FROM (
     SELECT (SELECT count(*) FROM (SELECT 1 FROM ichido.webhook_deliveries d
         WHERE d.webhook_id = w.id AND d.state = 'pending' LIMIT $max) p) AS pending,
       (SELECT count(*) FROM (SELECT 1 FROM ichido.webhook_deliveries d
