@@ -126,7 +126,7 @@ export interface Webhook extends WebhookFilter {
   updatedAtMs: number
 }
 
-/** What a person chooses. */
+/** The fields that a person chooses. */
 export type Chosen = Pick<Webhook, 'url' | 'description' | 'events' | 'queue' | 'kind' | 'label'>
 
 export interface NewWebhook extends Chosen {
@@ -223,7 +223,7 @@ const REMOVED_MAX = 5_000
 /** `unfinished`: there are more deliveries than one transaction removes, so the caller runs the command again. */
 export function deleteWebhook(webhookId: string, by: By): Command<'deleted' | 'unfinished' | 'not_found'> {
   return command('delete_webhook', function* work(again): Work<'deleted' | 'unfinished' | 'not_found'> {
-    // Whoever adds deliveries shares this lock, so none is added afterwards.
+    // A transaction that adds deliveries shares this lock, so none is added afterwards.
     const row = yield* one(lockWebhook, { id: webhookId })
     if (row === undefined) return (yield* isRecorded(again, by)) ? 'deleted' : 'not_found'
     const removed = yield* query(deleteDeliveries, { webhook_id: webhookId, max: REMOVED_MAX })

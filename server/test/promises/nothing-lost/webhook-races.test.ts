@@ -59,12 +59,16 @@ describe('ends and webhooks', () => {
     const jobId = await pendingJob()
     const term = await seize(a())
     const { webhookId, command } = newWebhook()
-    const gate = await nodes.gate()
-    const deriving = a().write(gate.hold(deriveDeliveries(term, 100), 'read_listening_webhooks'))
-    await gate.reached()
+    // The end has begun before the leader reads, and commits after the webhook was made.
+    const [beforeEnd, whileReading] = [await nodes.gate(), await nodes.gate()]
+    const canceling = b().write(beforeEnd.hold(cancelJob(jobId)))
+    await beforeEnd.reached()
+    const deriving = a().write(whileReading.hold(deriveDeliveries(term, 100), 'read_listening_webhooks'))
+    await whileReading.reached()
     await b().write(command)
-    await b().write(cancelJob(jobId))
-    await gate.open()
+    await beforeEnd.open()
+    await canceling
+    await whileReading.open()
     await deriving
     expect(await untilTold(webhookId, jobId)).toEqual([jobId])
   })
