@@ -24,6 +24,7 @@ const NEIGHBOURS = {
   triggers: ['schedules'],
   'dead-letters': ['artifacts', 'jobs', 'leasing', 'submission'],
   operations: ['dead-letters', 'jobs', 'limits'],
+  webhooks: [],
   artifacts: ['jobs', 'runs'],
   logs: ['runs'],
   workers: ['access', 'leasing'],
@@ -43,6 +44,7 @@ const PORTS = [
   'server/src/bus/port.ts',
   'server/src/blobs/port.ts',
   'server/src/log-archive/port.ts',
+  'server/src/courier/port.ts',
 ]
 
 /** Files outside the rooms of the services are shared by all of them. */
@@ -61,6 +63,7 @@ export const ROOMS: Room[] = [
   { files: STORE, mayImport: [STORE, CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/bus/', mayImport: ['server/src/bus/', CONTRACT, CORE, PROTOCOL, WORLD] },
   { files: 'server/src/blobs/', mayImport: ['server/src/blobs/', CORE, PROTOCOL, WORLD] },
+  { files: 'server/src/courier/', mayImport: ['server/src/courier/'] },
   // The log archive and the blobs keep files in the same folder, with the same modes.
   {
     files: 'server/src/log-archive/',
@@ -134,6 +137,7 @@ export const INJECTED = [
   'server/src/bus/',
   'server/src/blobs/',
   'server/src/log-archive/',
+  'server/src/courier/',
   'server/src/idempotency/',
   'sdk/src/',
 ]

@@ -61,3 +61,5 @@ export type Topic =
   | 'leadership'
   | 'settings'
   | 'triggers'
+  /** A delivery may be due. */
+  | 'webhooks'

@@ -16,6 +16,7 @@ import { addSettings } from './commands/operate/settings.ts'
 import { addStats } from './commands/operate/stats.ts'
 import { addBackup, addMigrate } from './commands/operate/store-commands.ts'
 import { addToken } from './commands/operate/token.ts'
+import { addWebhooks } from './commands/operate/webhooks.ts'
 import { addWorker } from './commands/operate/worker.ts'
 import { addWorkers } from './commands/operate/workers.ts'
 import { addDefinitions } from './commands/schedules/definitions.ts'
@@ -68,6 +69,7 @@ export function createProgram(): Command {
     addAlerts,
     addTriggers,
     addHooks,
+    addWebhooks,
   ]
   for (const add of [
     ...commands,

@@ -159,3 +159,17 @@ export function checked<T>(schema: z.ZodType<T>, given: unknown, flags: Readonly
   const flag = flags[field] ?? flags[field.split('.')[0] ?? '']
   throw new Failure(flag === undefined ? message : message.replace(field, flag), undefined, EXIT.usage)
 }
+
+/** Refuses a secret on the command line, which every user of the machine can read. */
+export function secretFrom(text: string): string {
+  if (text !== '-' && !text.startsWith('@')) {
+    throw new InvalidArgumentError(
+      'Other users of this machine could read it there; give @file, or - for standard input.',
+    )
+  }
+  try {
+    return (text === '-' ? readStandardInput() : readFileSync(text.slice(1), 'utf8')).trim()
+  } catch (error) {
+    throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
+  }
+}

@@ -23,7 +23,7 @@ const states = z
   .pipe(z.array(z.enum(JOB_STATES)).max(JOB_STATES.length))
   .meta({ description: `One or more of ${JOB_STATES.join(', ')}, separated by commas` })
 
-const label = z
+export const label = z
   .string()
   .max(512)
   .transform((text, context) => {

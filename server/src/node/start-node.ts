@@ -8,6 +8,7 @@ import type { ForeignEvent } from '../core/events/event.ts'
 import type { FixedSettings } from '../core/limits/settings.ts'
 import { ALL_NODE_ROLES, type NodeRole } from '../core/node/node.ts'
 import { LOCAL_WORKER_PREFIX } from '../core/run/job.ts'
+import { openCourier } from '../courier/http-courier.ts'
 import type { AlertChange } from '../leader/duties/alert.ts'
 import { ClockWatch } from '../leader/election/clock-watch.ts'
 import { leaderDuties, nodeDuties } from '../leader/election/duties.ts'
@@ -26,6 +27,7 @@ import { openSqlite } from '../store/engines/sqlite/sqlite.ts'
 import { adoptRestoredEvents, beginWatermark } from '../store/events/relay.ts'
 import type { Store } from '../store/port.ts'
 import { takeOverFolder } from '../store/runs/reap-runs.ts'
+import { beginEnds } from '../store/webhooks/derive-deliveries.ts'
 import { type ArtifactOptions, disksOf, openBackups, openFiles } from './folders.ts'
 import type { Redis } from './redis-port.ts'
 
@@ -97,6 +99,8 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     // The folder's lock is ours, so the previous process is dead.
     if ('dataDir' in options.storage) await openedStore.write(takeOverFolder(LOCAL_WORKER_PREFIX))
     if (openedStore.engine === 'postgres') while (await openedStore.write(adoptRestoredEvents()));
+    // From here on webhooks miss no end of a job, whichever node leads.
+    await openedStore.write(beginEnds())
     const files = await openFiles(options, openedStore)
     if (givenRedis === null) return { ...files, openRedis: null }
     // From here on the relay misses no event, whichever node leads.
@@ -123,8 +127,9 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
     certificateEndsAtMs: certificate === undefined ? undefined : new X509Certificate(certificate).validToDate.getTime(),
   }
   const { backups } = openBackups(options)
+  const courier = openCourier()
   const given = {
-    ...{ world, store: openedStore, bus, meter, limits, ...machine, ...relay, ...kept.deps },
+    ...{ world, store: openedStore, bus, meter, limits, courier, ...machine, ...relay, ...kept.deps },
     ...(backups === undefined ? {} : { backups }),
   }
   const services = createServices(given, options.fixed)
@@ -168,6 +173,7 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
       await Promise.all([election.stop(), ...loops.map((loop) => loop.stop())])
       const { evidence, minuteCounts, seriesCounts, fairTags } = services
       await Promise.all([evidence, minuteCounts, seriesCounts, fairTags].map((one) => one.close()))
+      courier.close()
       await redis?.close()
       await bus.close()
       const close = () => store.close()

@@ -4,6 +4,7 @@ import type { Blobs } from '../blobs/port.ts'
 import type { Bus, Relay } from '../bus/port.ts'
 import { DEFAULT_ARTIFACT_BYTES_MAX } from '../core/run/artifact.ts'
 import { PAYLOAD_BYTES_MAX } from '../core/run/job.ts'
+import type { Courier } from '../courier/port.ts'
 import type { LogArchive } from '../log-archive/port.ts'
 import type { Store } from '../store/port.ts'
 import type { FullDisks } from './system/alerts.ts'
@@ -16,6 +17,8 @@ export interface Deps {
   world: World
   store: Store
   bus: Bus
+  /** Sends webhooks. Absent in tests that need none. */
+  courier?: Courier
   /** Absent if this node keeps no artifacts. */
   blobs?: Blobs
   /** Absent if this node cannot read archived logs. Then it archives none. */

@@ -50,6 +50,7 @@ import {
 } from './system/series.ts'
 import { createSettingsService, type SettingsService } from './system/settings.ts'
 import { createHookService, createTriggerService, type HookService, type TriggerService } from './triggers/triggers.ts'
+import { createWebhookService, type WebhookService } from './webhooks/webhooks.ts'
 import { createWorkerService, type WorkerService } from './workers/workers.ts'
 
 /** All use cases. Routes, the embedded library and the command line use them. */
@@ -68,6 +69,7 @@ export interface Services {
   backfills: BackfillService
   triggers: TriggerService
   hooks: HookService
+  webhooks: WebhookService
   runs: RunService
   logs: LogService
   fairTags: FairTags
@@ -128,6 +130,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     backfills: createBackfillService(deps),
     triggers: createTriggerService(deps),
     hooks: createHookService(deps),
+    webhooks: createWebhookService(deps),
     runs: noting(createRunService(deps, dispatcher), recentPolls),
     logs: createLogService(deps),
     fairTags,

@@ -13,6 +13,7 @@ import type { Statement } from './statement.ts'
 
 const FIXED = new Set([
   ...['api_tokens', 'leadership', 'operations', 'queue_times', 'queues', 'relay_watermark', 'settings', 'workers'],
+  ...['webhooks', 'webhook_places'],
 ])
 
 const KNOWN = [

@@ -600,6 +600,57 @@ CREATE TABLE ichido.users (
   CONSTRAINT users_pkey PRIMARY KEY (user_id)
 );
 
+CREATE TABLE ichido.webhook_deliveries (
+  id uuid NOT NULL,
+  webhook_id uuid NOT NULL,
+  type text NOT NULL,
+  subject_id uuid NOT NULL,
+  subject_n integer NOT NULL,
+  payload text NOT NULL,
+  state text NOT NULL,
+  attempts integer NOT NULL,
+  failures integer NOT NULL,
+  next_at bigint,
+  last_status integer,
+  last_error text,
+  created_at bigint NOT NULL,
+  ended_at bigint,
+  CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (id),
+  CONSTRAINT webhook_deliveries_webhook_id_subject_id_subject_n_key UNIQUE (webhook_id, subject_id, subject_n)
+);
+CREATE INDEX webhook_deliveries_due ON ichido.webhook_deliveries USING btree (webhook_id, next_at, id) WHERE (next_at IS NOT NULL);
+CREATE INDEX webhook_deliveries_ended ON ichido.webhook_deliveries USING btree (state, ended_at) WHERE (ended_at IS NOT NULL);
+CREATE INDEX webhook_deliveries_list ON ichido.webhook_deliveries USING btree (webhook_id, id);
+CREATE INDEX webhook_deliveries_state ON ichido.webhook_deliveries USING btree (webhook_id, state, id);
+
+CREATE TABLE ichido.webhook_places (
+  id uuid NOT NULL,
+  tx bigint NOT NULL,
+  job_id uuid NOT NULL,
+  run_no integer NOT NULL,
+  CONSTRAINT webhook_places_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ichido.webhooks (
+  id uuid NOT NULL,
+  url text NOT NULL,
+  description text NOT NULL,
+  events text NOT NULL,
+  queue text,
+  kind text,
+  label_name text,
+  label_value text,
+  secret text NOT NULL,
+  old_secret text,
+  old_secret_until bigint,
+  disabled_at bigint,
+  disabled_reason text,
+  user_id text NOT NULL,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL,
+  CONSTRAINT webhooks_pkey PRIMARY KEY (id)
+);
+
 CREATE TABLE ichido.worker_tokens (
   token_hash text NOT NULL,
   worker_id text NOT NULL,

@@ -623,6 +623,59 @@ CREATE TABLE users (
   created_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE webhook_deliveries (
+  id TEXT PRIMARY KEY,
+  webhook_id TEXT NOT NULL,
+  type text NOT NULL,
+  subject_id TEXT NOT NULL,
+  subject_n integer NOT NULL,
+  payload text NOT NULL,
+  state text NOT NULL,
+  attempts integer NOT NULL,
+  failures integer NOT NULL,
+  next_at INTEGER,
+  last_status integer,
+  last_error text,
+  created_at INTEGER NOT NULL,
+  ended_at INTEGER,
+  UNIQUE (webhook_id, subject_id, subject_n)
+) STRICT;
+
+CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_id, next_at, id)
+WHERE next_at IS NOT NULL;
+
+CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (state, ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE INDEX webhook_deliveries_list ON webhook_deliveries (webhook_id, id);
+
+CREATE INDEX webhook_deliveries_state ON webhook_deliveries (webhook_id, state, id);
+
+CREATE TABLE webhook_places (
+  id TEXT PRIMARY KEY,
+  tx INTEGER NOT NULL,
+  job_id TEXT NOT NULL,
+  run_no integer NOT NULL
+) STRICT;
+
+CREATE TABLE webhooks (
+  id TEXT PRIMARY KEY,
+  url text NOT NULL,
+  description text NOT NULL,
+  events text NOT NULL,
+  queue text,
+  kind text,
+  label_name text,
+  label_value text,
+  secret text NOT NULL,
+  old_secret text,
+  old_secret_until INTEGER,
+  disabled_at INTEGER,
+  disabled_reason text,
+  user_id text NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE worker_tokens (
   token_hash text PRIMARY KEY,
   worker_id text NOT NULL,

@@ -13,6 +13,7 @@ import {
   type Identity,
   liftMaxima,
   OWNER,
+  PUBLIC_URL,
   type Tokens,
 } from '../../src/testing/http/access-scene.ts'
 import { type Call, type TestApp, testApp } from '../../src/testing/http/app.ts'
@@ -156,6 +157,16 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   /** The signature is the credential. */
   'POST /v1/hooks/{name}': ['everybody', ({ delivery }, identity) => delivery(identity.replaceAll(/\W/g, '-'))],
   'GET /v1/hooks': 'readers',
+  'POST /v1/webhooks': ['operators', json({ url: PUBLIC_URL })],
+  'GET /v1/webhooks': 'readers',
+  'GET /v1/webhooks/{webhook_id}': 'readers',
+  'PATCH /v1/webhooks/{webhook_id}': ['operators', json({ description: 'changed' })],
+  'POST /v1/webhooks/{webhook_id}/rotate-secret': ['operators', json({})],
+  'POST /v1/webhooks/{webhook_id}/test': 'operators',
+  'GET /v1/webhooks/{webhook_id}/deliveries': 'readers',
+  'POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redrive': 'operators',
+  'POST /v1/webhooks/{webhook_id}/redrive': 'operators',
+  'DELETE /v1/webhooks/{webhook_id}': 'operators',
   'GET /v1/settings': 'readers',
   'GET /v1/settings/{name}': 'readers',
   'PUT /v1/settings/{name}': ['admins', json({ value: 200 })],

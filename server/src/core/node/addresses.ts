@@ -41,13 +41,13 @@ export function addressGroup(text: string): string | null {
   return `${network.join(':')}::/64`
 }
 
-function isIpv4(text: string): boolean {
+export function isIpv4(text: string): boolean {
   const parts = text.split('.')
   return parts.length === 4 && parts.every((part) => /^\d{1,3}$/.test(part) && Number(part) < 256)
 }
 
 /** Eight numbers of 16 bits. */
-function ipv6Fields(text: string): number[] | null {
+export function ipv6Fields(text: string): number[] | null {
   const [head = '', tail, ...more] = text.split('::')
   const [before, after] = [fieldsOf(head), tail === undefined ? [] : fieldsOf(tail)]
   if (!text.includes(':') || more.length > 0 || before === null || after === null) return null

@@ -21,8 +21,26 @@ export function hookSecretProblem(scheme: HookScheme, secret: string): string | 
   return length >= min && length <= max ? null : `must be whsec_ and ${min} to ${max} bytes in Base64`
 }
 
+export function newStandardSecret(random: Buffer): string {
+  return `whsec_${random.toString('base64')}`
+}
+
 function standardKey(secret: string): Buffer {
   return Buffer.from(STANDARD_SECRET.exec(secret)?.[1] ?? '', 'base64')
+}
+
+function standardSignature(secret: string, id: string, timestamp: string, body: Buffer | string): Buffer {
+  return createHmac('sha256', standardKey(secret)).update(`${id}.${timestamp}.`).update(body).digest()
+}
+
+/** The headers of a message that Ichido sends. It has one signature for each secret, so that a receiver can change its secret. */
+export function signedHeaders(
+  secrets: readonly string[],
+  { id, atMs, body }: { id: string; atMs: number; body: string },
+): Record<'webhook-id' | 'webhook-timestamp' | 'webhook-signature', string> {
+  const timestamp = String(Math.floor(atMs / 1000))
+  const signatures = secrets.map((secret) => `v1,${standardSignature(secret, id, timestamp, body).toString('base64')}`)
+  return { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signatures.join(' ') }
 }
 
 /** The id and event of a delivery. GitHub signs the body only; Standard Webhooks also signs the id and the time. */
@@ -65,7 +83,7 @@ function verifyStandard(secret: string, { headers, body, nowMs }: SignedDelivery
   if (!/^\d{1,12}$/.test(timestamp)) {
     return { kind: 'malformed', header: `${prefix}-timestamp`, problem: 'must be a Unix time in seconds' }
   }
-  const expected = createHmac('sha256', standardKey(secret)).update(`${id}.${timestamp}.`).update(body).digest()
+  const expected = standardSignature(secret, id, timestamp, body)
   const given = signatures.split(' ').flatMap((one) => (one.startsWith('v1,') ? [one.slice(3)] : []))
   if (!given.some((text) => isSame(Buffer.from(text, 'base64'), expected))) return wrongSignature()
   // This is checked last, so that only the holder of the secret learns the server's clock.

@@ -77,6 +77,11 @@ export function createMeter(registers: Registry[]): Meter {
     'Outcomes of triggers for definitions; a waiting trigger is counted again when it is settled',
     ['outcome'],
   )
+  const deliveries = counter(
+    'ichido_webhook_tries_total',
+    'Messages that this node sent to webhooks: delivered, failed, or refused for good (gone)',
+    ['outcome'],
+  )
   const isLeader = new Gauge({
     name: 'ichido_is_leader',
     help: '1 on the node that leads, while its term is certain',
@@ -177,6 +182,7 @@ export function createMeter(registers: Registry[]): Meter {
     },
     triggered: (outcome) => triggers.inc({ outcome }),
     triggerDecided: (outcome) => triggerOutcomes.inc({ outcome }),
+    delivered: (outcome) => deliveries.inc({ outcome }),
     leadership(leads, epoch) {
       isLeader.set(leads ? 1 : 0)
       epochs.set(epoch)

@@ -12,7 +12,8 @@ test('the leader, its epoch, and the last run of each loop', async () => {
     full: { store: 0, artifacts: 1 },
     subscribers: { current: 2, behind: 1 },
   }
-  const page = () => render({ jobs: null, workers: null, queues: null, deadLetters: null, triggers: null, ...counts })
+  const page = () =>
+    render({ jobs: null, workers: null, queues: null, deadLetters: null, triggers: null, webhooks: null, ...counts })
   meter.leadership(true, 7)
   meter.looped('reap', 1_500)
   meter.looped('elect', 2_000)
@@ -36,6 +37,7 @@ test('numbers of the store are left out during an outage, and come back', async 
     queues: null,
     deadLetters: null,
     triggers: null,
+    webhooks: null,
     alerts: null,
     disks: [],
     certificateEndsAtMs: undefined,

@@ -24,6 +24,7 @@ async function exported(): Promise<Set<string>> {
     queues: null,
     deadLetters: null,
     triggers: null,
+    webhooks: null,
     schedules: null,
     alerts: null,
     disks: [],

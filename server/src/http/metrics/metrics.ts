@@ -42,6 +42,8 @@ export interface Counts {
   deadLetters: DeadLetterCounts | null
   schedules: { overdue: number; waiting: number } | null
   triggers: TriggerCounts | null
+  /** Deliveries of webhooks, by state. */
+  webhooks: Readonly<Record<'pending' | 'dead', number>> | null
   /** Open alerts, by rule. */
   alerts: Readonly<Record<string, number>> | null
   /** The disks of this node. */
@@ -84,6 +86,12 @@ export function createMetrics(): Metrics {
     help: 'Workers by state: online, detached, unseen or revoked',
     labelNames: ['state'],
     registers,
+  })
+  const deliveriesByState = new Gauge({
+    name: 'ichido_webhook_deliveries',
+    help: 'Deliveries of webhooks that are pending or dead, counted up to 1000 of each webhook',
+    labelNames: ['state'],
+    registers: [registry],
   })
   const alertsByRule = new Gauge({
     name: 'ichido_alerts_open',
@@ -162,6 +170,7 @@ export function createMetrics(): Metrics {
       deadLetters,
       schedules,
       triggers,
+      webhooks,
       alerts,
       full,
       subscribers,
@@ -178,6 +187,8 @@ export function createMetrics(): Metrics {
       for (const [state, count] of Object.entries(jobs ?? {})) jobsByState.set({ state }, count)
       workersByState.reset()
       for (const [state, count] of Object.entries(workers ?? {})) workersByState.set({ state }, count)
+      deliveriesByState.reset()
+      for (const [state, count] of Object.entries(webhooks ?? {})) deliveriesByState.set({ state }, count)
       alertsByRule.reset()
       for (const [rule, count] of Object.entries(alerts ?? {})) alertsByRule.set({ rule }, count)
       for (const { folder, freeRatio } of machine.disks) diskFree.set({ folder }, freeRatio)

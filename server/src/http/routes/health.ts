@@ -39,6 +39,7 @@ export function healthRoutes(
   const deadLetterCounts = rationedRead(world, () => services.deadLetters.counts())
   const scheduleCounts = rationedRead(world, () => services.occurrences.counts())
   const triggerCounts = rationedRead(world, () => services.triggers.counts())
+  const webhookCounts = rationedRead(world, () => services.webhooks.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
   const queuesIn = (range: SeriesRange) => rationedRead(world, () => services.series.queues(range))
   const seriesQueues = { '15m': queuesIn('15m'), '1h': queuesIn('1h'), '24h': queuesIn('24h'), '7d': queuesIn('7d') }
@@ -47,16 +48,17 @@ export function healthRoutes(
   /** If the store is down, nothing is read, because each read would wait for it. */
   async function readCounts(storeUp: boolean) {
     const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
-    const [jobs, workers, queues, deadLetters, schedules, triggers, alerts] = await Promise.all([
+    const [jobs, workers, queues, deadLetters, schedules, triggers, webhooks, alerts] = await Promise.all([
       read(() => counts().then(byState)),
       read(workerCounts),
       read(queueCounts),
       read(deadLetterCounts),
       read(scheduleCounts),
       read(triggerCounts),
+      read(webhookCounts),
       read(alertCounts),
     ])
-    return { jobs, workers, queues, deadLetters, schedules, triggers, alerts }
+    return { jobs, workers, queues, deadLetters, schedules, triggers, webhooks, alerts }
   }
   const checkRedis = sharedRead(async () => {
     if (relay === undefined) return {}

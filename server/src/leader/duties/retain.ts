@@ -19,6 +19,7 @@ import {
   type LetterPlace,
   type Page,
   removeAudit,
+  removeDeliveries,
   removeEvents,
   removeJobs,
   removeReservations,
@@ -69,6 +70,14 @@ export function createRetain(options: RetainOptions, term: Term): () => Promise<
     () =>
       inBatches('triggers', age('trigger_retention_seconds', 1000), (ageMs, max) => removeTriggers(term, ageMs, max)),
     () => inBatches('sessions', 1, (_, max) => removeExpiredSessions(term, max)),
+    () =>
+      inBatches('webhook_deliveries', age('webhook_delivery_retention_days', DAY_MS), (ageMs, max) =>
+        removeDeliveries(term, 'delivered', ageMs, max),
+      ),
+    () =>
+      inBatches('webhook_deliveries', age('webhook_dead_retention_days', DAY_MS), (ageMs, max) =>
+        removeDeliveries(term, 'dead', ageMs, max),
+      ),
     () => inBatches('user_names', DAY_MS, (ageMs, max) => removeNames(term, ageMs, max)),
     () => inBatches('queue_times', DAY_MS, (ageMs, max) => removeQueueTimes(term, ageMs, max)),
     () => inBatches('minute_counts', minuteCountsMs(settings), (ageMs, max) => removeMinuteCounts(term, ageMs, max)),

@@ -2,6 +2,7 @@ import type { SettingName } from '../../core/limits/settings.ts'
 import type { Services } from '../../services/index.ts'
 import { type AlertChange, createAlert, createRecordFull } from '../duties/alert.ts'
 import { createArchive } from '../duties/archive.ts'
+import { createDeliver } from '../duties/deliver.ts'
 import { createOperate } from '../duties/operate.ts'
 import { createPromote } from '../duties/promote.ts'
 import { createReap } from '../duties/reap.ts'
@@ -59,10 +60,10 @@ interface LeaderSurroundings {
 /** The duties of the leader, for one term. */
 export function leaderDuties(services: Services, surroundings: LeaderSurroundings, leading: Leading): Duty[] {
   const { deps, fairTags } = services
-  const { relay, logArchive, backups, settings } = deps
+  const { relay, logArchive, backups, settings, courier } = deps
   const { clock, loops, onTrouble, onAlert } = surroundings
   const duty = dutyOf(services)
-  const duties = [
+  const duties: Duty[] = [
     duty('reap', 'reap_interval_seconds', createReap({ ...deps, clock, leading })),
     duty('retain', 'retain_interval_seconds', createRetain(deps, leading)),
     duty('schedule', 'schedule_interval_seconds', createSchedule({ ...deps, fairTags, clock, onTrouble }, leading)),
@@ -84,6 +85,10 @@ export function leaderDuties(services: Services, surroundings: LeaderSurrounding
   }
   if (relay !== undefined) {
     duties.push(duty('relay', 'relay_interval_seconds', createRelay({ ...deps, relay }, leading)))
+  }
+  if (courier !== undefined) {
+    const tick = createDeliver({ ...deps, courier, onTrouble }, leading)
+    duties.push({ ...duty('deliver', 'webhooks_interval_seconds', tick), wokenBy: 'webhooks' as const })
   }
   if (logArchive !== undefined) {
     duties.push(duty('archive', 'archive_interval_seconds', createArchive({ ...deps, logArchive }, leading)))

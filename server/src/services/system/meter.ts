@@ -30,6 +30,8 @@ export interface Meter {
   triggered(outcome: 'recorded' | 'duplicate'): void
   /** The outcome of a trigger for a definition. */
   triggerDecided(outcome: TriggerOutcome): void
+  /** A message to a webhook was answered, or not. */
+  delivered(outcome: 'delivered' | 'failed' | 'gone'): void
   /** Whether this node leads and trusts its term, and the epoch. */
   leadership(leads: boolean, epoch: number): void
   /** The log of a run was moved to a file. */
@@ -77,6 +79,7 @@ export const silentMeter: Meter = {
   ticked() {},
   triggered() {},
   triggerDecided() {},
+  delivered() {},
   leadership() {},
   logArchived() {},
   looped() {},

@@ -17,7 +17,12 @@ import {
 } from '@ichido/sdk/protocol'
 import { parseKey } from '../../core/keys/key.ts'
 import { type Caller, can, mayRead, visibleUser } from '../../core/limits/roles.ts'
-import { hookSecretProblem, type SignedDelivery, verifyDelivery } from '../../core/schedule/hook-signature.ts'
+import {
+  hookSecretProblem,
+  newStandardSecret,
+  type SignedDelivery,
+  verifyDelivery,
+} from '../../core/schedule/hook-signature.ts'
 import { findDefinition } from '../../store/schedules/definitions.ts'
 import * as store from '../../store/triggers/hooks.ts'
 import {
@@ -184,7 +189,7 @@ export function createHookService({ world, store: db }: Pick<Deps, 'world' | 'st
       const problem = secret === null ? null : hookSecretProblem(scheme, secret)
       if (problem !== null) throw invalid('secret', problem)
       const random = world.secret(HOOK_SECRET_BYTES)
-      const newSecret = scheme === 'standard' ? `whsec_${Buffer.from(random, 'base64url').toString('base64')}` : random
+      const newSecret = scheme === 'standard' ? newStandardSecret(Buffer.from(random, 'base64url')) : random
       const change = { id: world.uuid(), name, scheme, topic, secret, newSecret, userId: caller.userId }
       const outcome = await db.write(store.putHook(change, by(caller)))
       if (outcome.kind === 'secret_needed') {

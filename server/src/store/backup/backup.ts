@@ -31,10 +31,10 @@ interface CopyOptions {
 /** There cannot have been more terms since the backup was made. */
 const EPOCH_STEP = 1_000
 /**
- * Tables that a restore does not overwrite: the leader's term, which it only raises, and the watermark of the store's
- * Redis.
+ * Tables that a restore does not overwrite: the leader's term, which it only raises, the watermark of the store's
+ * Redis, and the places of webhooks.
  */
-const OWN = ['leadership', 'relay_watermark']
+const OWN = ['leadership', 'relay_watermark', 'webhook_places']
 
 /**
  * Copies the store's data at one instant into a file, while nodes use the same database. It leaves a complete file that

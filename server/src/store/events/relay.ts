@@ -135,7 +135,7 @@ const AHEAD = (column: string) => `(r.${column} >= l.ahead AND r.${column} <= l.
 
 /**
  * Events with a later transaction than any of this server came in a dump of another server. They get the current
- * transaction, and the relay starts again. No event of this server is touched: its `tx` is below the end of the
+ * transaction, and the relay and the webhooks start again. No event of this server is touched: its `tx` is below the end of the
  * snapshot. They are taken in the order of their transactions, so that the events of a job stay in order. `found` also counts events that another node updates at the same time, because that node may not be done
  * either.
  */
@@ -152,7 +152,8 @@ const redateEvents = statement('redate_events', {
     d AS (UPDATE ichido.ended r SET leased_tx = CASE WHEN ${AHEAD('leased_tx')} THEN l.tx ELSE r.leased_tx END,
         ended_tx = CASE WHEN ${AHEAD('ended_tx')} THEN l.tx ELSE r.ended_tx END
       FROM l WHERE ${AHEAD('leased_tx')} OR ${AHEAD('ended_tx')}),
-    w AS (DELETE FROM ichido.relay_watermark WHERE EXISTS (SELECT 1 FROM a))
+    w AS (DELETE FROM ichido.relay_watermark WHERE EXISTS (SELECT 1 FROM a)),
+    p AS (DELETE FROM ichido.webhook_places WHERE EXISTS (SELECT 1 FROM a))
     SELECT count(*) AS found FROM a`,
   sqlite: [],
 })

@@ -6,6 +6,7 @@ import { operation } from './first-layout/operation.ts'
 import { outputs } from './first-layout/outputs.ts'
 import { queues } from './first-layout/queues.ts'
 import { schedulesAndTriggers } from './first-layout/schedules-and-triggers.ts'
+import { webhooks } from './first-layout/webhooks.ts'
 import type { Migration } from './migration.ts'
 
 /**
@@ -24,5 +25,6 @@ export const firstLayout: Migration = {
     ...failures,
     ...access,
     ...operation,
+    ...webhooks,
   ],
 }

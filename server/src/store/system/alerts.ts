@@ -1,6 +1,7 @@
 import { ALERT_RULES, type AlertRule } from '@ichido/sdk/protocol'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
-import { query, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
+import { query, type RowOf, type SqlValue, select, statement, type Values, type Work } from '../statement.ts'
+import { addAlertDeliveries } from '../webhooks/derive-deliveries.ts'
 import { LED, LED_SQLITE, TERM, type Term } from './term.ts'
 
 const rule = { oneOf: ALERT_RULES } as const
@@ -14,7 +15,7 @@ const ALERT_ROW = {
   closed_at: 'integer?',
 } as const
 const ALERT_COLUMNS = Object.keys(ALERT_ROW).join(', ')
-const FINDING = { rule, subject: 'text', message: 'text' } as const
+const FINDING = { id: 'text', rule, subject: 'text', message: 'text', at: 'integer' } as const
 
 /** For a definition `d`. */
 const OVERDUE = 'd.next_tick_at IS NOT NULL AND d.paused_at IS NULL AND d.next_tick_at < (SELECT now_ms()) - $late_ms'
@@ -55,10 +56,10 @@ const openAlerts = statement('open_alerts', {
   postgres: `${LED} INSERT INTO ichido.alerts (${ALERT_COLUMNS})
     SELECT t.id, t.rule, t.subject, t.message, now_ms(), NULL
     FROM l CROSS JOIN json_to_recordset($alerts::json) AS t(id uuid, rule text, subject text, message text)
-    ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
+    ON CONFLICT DO NOTHING RETURNING id, rule, subject, message, opened_at AS at`,
   sqlite: `INSERT INTO ichido.alerts (${ALERT_COLUMNS})
     SELECT value ->> 'id', value ->> 'rule', value ->> 'subject', value ->> 'message', now_ms(), NULL FROM json_each($alerts)
-    WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING rule, subject, message`,
+    WHERE ${LED_SQLITE} ON CONFLICT DO NOTHING RETURNING id, rule, subject, message, opened_at AS at`,
 })
 
 const SAME_TIME = (
@@ -98,10 +99,10 @@ const closeAlerts = statement('close_alerts', {
   row: FINDING,
   postgres: `${LED}, c AS MATERIALIZED (SELECT t.id::uuid AS id FROM l CROSS JOIN json_array_elements_text($ids::json) AS t(id))
     UPDATE ichido.alerts a SET closed_at = now_ms() FROM c WHERE a.id = c.id AND a.closed_at IS NULL
-    RETURNING a.rule, a.subject, a.message`,
+    RETURNING a.id, a.rule, a.subject, a.message, a.closed_at AS at`,
   sqlite: `UPDATE ichido.alerts SET closed_at = now_ms()
     WHERE ${LED_SQLITE} AND closed_at IS NULL AND id IN (SELECT value FROM json_each($ids))
-    RETURNING rule, subject, message`,
+    RETURNING id, rule, subject, message, closed_at AS at`,
 })
 
 /** Removes alerts that were closed longer ago. */
@@ -183,9 +184,18 @@ export function turnAlerts(term: Term, { open, close, keepMs, batchMax }: Turn):
     const alerts = open.map(({ alertId, rule, subject, message }) => ({ id: alertId, rule, subject, message }))
     const opened = open.length === 0 ? [] : yield* query(openAlerts, { ...term, alerts: JSON.stringify(alerts) })
     const closed = close.length === 0 ? [] : yield* query(closeAlerts, { ...term, ids: JSON.stringify(close) })
+    yield* addAlertDeliveries(opened.map(toTurn), closed.map(toTurn))
     const removed = keepMs === 0 ? [] : yield* query(removeAlerts, { ...term, max: batchMax, keep_ms: keepMs })
-    return { opened, closed, removed: removed.length }
+    return { opened: opened.map(toFinding), closed: closed.map(toFinding), removed: removed.length }
   })
+}
+
+function toTurn({ id, at, ...finding }: RowOf<typeof openAlerts>) {
+  return { ...finding, alertId: id, atMs: at }
+}
+
+function toFinding({ rule, subject, message }: RowOf<typeof openAlerts>): Finding {
+  return { rule, subject, message }
 }
 
 /** Stores alerts as they are, including closed ones. Returns false if the term is over. */

@@ -1,9 +1,12 @@
+import type { DeliveryState } from '@ichido/sdk/protocol'
 import { idAt } from '../jobs/job-filter.sql.ts'
 import { freeBytes, lockOwnersOf } from '../limits/bytes.ts'
 import { forgetLogs } from '../logs/archive-logs.ts'
 import { type Command, command } from '../port.ts'
 import { each, now, query, type RowOf, type Work } from '../statement.ts'
 import { deleteOutcomes, deleteTriggers, lockOutlived } from '../triggers/triggers.sql.ts'
+import { removeEndedDeliveries } from '../webhooks/deliveries.ts'
+import { deriveBeforeRemoval } from '../webhooks/derive-deliveries.ts'
 import * as sql from './retention.sql.ts'
 import type { Term } from './term.ts'
 
@@ -141,6 +144,7 @@ export function* removeLocked(locked: string, examine: () => Work<RowOf<typeof s
     return letterIsHeld || keyIsHeld ? [] : [job.id]
   })
   const ids = { job_ids: JSON.stringify(due) }
+  yield* deriveBeforeRemoval(ids.job_ids)
   const events = yield* query(sql.deleteEvents, { ...ids, max: EVENTS_MAX })
   rows.set('events', events.length)
   const logless = yield* forgetLogs(ids.job_ids, CHUNKS_MAX)
@@ -171,6 +175,7 @@ export function removeEvents(
     if (locked === NO_JOBS) return { removed: 0, unfinished: false }
     const due = (yield* query(sql.examineEvents, { job_ids: locked, age_ms: ageMs })).map(({ id }) => id)
     const ids = { job_ids: JSON.stringify(due) }
+    yield* deriveBeforeRemoval(ids.job_ids)
     yield* query(sql.forgetMoves, ids)
     const removed = (yield* query(sql.deleteEvents, { ...ids, max: EVENTS_MAX })).length
     return { removed, unfinished: removed === EVENTS_MAX }
@@ -204,5 +209,12 @@ export function removeTriggers(term: Term, ageMs: number, max: number): Command<
     const outlived = yield* query(lockOutlived, { ...term, max, age_ms: ageMs })
     yield* each(deleteOutcomes, outlived)
     return (yield* each(deleteTriggers, outlived)).length
+  })
+}
+
+/** Removes deliveries that were delivered, or died, longer ago. */
+export function removeDeliveries(term: Term, state: DeliveryState, ageMs: number, max: number): Command<number> {
+  return command('remove_deliveries', function* work(): Work<number> {
+    return (yield* query(removeEndedDeliveries, { ...term, state, max, age_ms: ageMs })).length
   })
 }

@@ -93,6 +93,9 @@ export interface AccessScene {
   delivery(id: string): Call
 }
 
+/** A public address, which no resolver is asked for. */
+export const PUBLIC_URL = 'https://93.184.216.34/'
+
 /** Without tokens the scene is in open mode. */
 export async function accessScene(http: TestApp, n: number, tokens: Partial<Tokens>): Promise<AccessScene & Sender> {
   const [queue, key, name] = [`queue-${n}`, `key-${n}`, `name-${n}`]
@@ -136,6 +139,8 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
     from: new Date(realWorld.now() - 366 * 86_400_000).toISOString(),
   })
   const hook = await make<{ secret: string }>(admin, 'PUT', `/v1/hooks/${name}`, { scheme: 'standard', topic: 'hooks' })
+  const webhook = await make<{ webhook_id: string }>(admin, 'POST', '/v1/webhooks', { url: PUBLIC_URL })
+  const sent = await make<{ delivery_id: string }>(admin, 'POST', `/v1/webhooks/${webhook.webhook_id}/test`)
   const trigger = await make<{ trigger_id: string }>(owner, 'POST', '/v1/triggers', { topic: 'any', dedupe_key: key })
   const reservation = await make<{ reservation_id: string }>(owner, 'POST', '/v1/reservations', {})
   const redrive = await make<{ redrive_id: string }>(owner, 'POST', '/v1/dead-letters/redrive', { job_ids: [dead] })
@@ -172,6 +177,8 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
       operation_id: operation.operation_id,
       trigger_id: trigger.trigger_id,
       artifact_id: artifact,
+      webhook_id: webhook.webhook_id,
+      delivery_id: sent.delivery_id,
     },
     delivery: (id) => signed(hook.secret, id),
     workers: { worker, 'other worker': other, 'revoked worker': revoked },

@@ -33,7 +33,7 @@ export interface TestApp {
 }
 
 type Changes = Partial<Omit<HttpOptions, 'services'>> & {
-  deps?: Partial<Pick<Deps, 'world' | 'bus' | 'limits' | 'blobs' | 'backups'>>
+  deps?: Partial<Pick<Deps, 'world' | 'bus' | 'limits' | 'blobs' | 'backups' | 'courier'>>
   /** Replaces a service, to see how HTTP reports its failures. */
   alter?: (services: Services) => Services
   /** An open store, for a second node on it. */

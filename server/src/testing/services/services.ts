@@ -1,9 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs'
+import { isIP } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { sleep } from '@ichido/sdk/world'
 import { freshDatabase } from '../../../../scripts/testing/services.ts'
 import { EmbeddedBus } from '../../bus/embedded.ts'
+import type { Courier } from '../../courier/port.ts'
 import { realWorld } from '../../node/world.ts'
 import { DEFAULT_LIMITS, type Deps } from '../../services/deps.ts'
 import { createServices, type Services } from '../../services/index.ts'
@@ -14,6 +16,15 @@ import type { Store } from '../../store/port.ts'
 
 export const ENGINES = ['sqlite', 'postgres'] as const
 export type Engine = (typeof ENGINES)[number]
+
+/** Knows addresses and no names, and sends nothing. */
+const stayingHome: Courier = {
+  async resolve(host) {
+    if (isIP(host) === 0) throw Object.assign(new Error(`There is no ${host}`), { code: 'ENOTFOUND' })
+    return [host]
+  },
+  post: () => Promise.reject(new Error('Nothing is sent')),
+}
 
 export interface TestServices {
   services: Services
@@ -30,7 +41,15 @@ export async function testServices(
   const world = changes.world ?? realWorld
   const { store, remove } = opened ?? (await (engine === 'sqlite' ? onSqlite(world) : onPostgres(world)))
   const bus = changes.bus ?? new EmbeddedBus()
-  const services = createServices({ meter: silentMeter, limits: DEFAULT_LIMITS, ...changes, world, bus, store })
+  const services = createServices({
+    meter: silentMeter,
+    limits: DEFAULT_LIMITS,
+    courier: stayingHome,
+    ...changes,
+    world,
+    bus,
+    store,
+  })
   return {
     services,
     async close() {

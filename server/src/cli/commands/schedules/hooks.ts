@@ -1,11 +1,10 @@
-import { readFileSync } from 'node:fs'
 import { HOOK_SCHEMES, type HookRequest, type HookShape, type Page, type PutHookResponse } from '@ichido/sdk/protocol'
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
 import { say } from '../../output/terminal.ts'
-import { readStandardInput } from '../../values.ts'
+import { secretFrom } from '../../values.ts'
 
 export function addHooks(program: Command): void {
   const hooks = program.command('hooks').description('manage hooks: URLs that turn signed webhooks into triggers')
@@ -27,7 +26,7 @@ export function addHooks(program: Command): void {
         .choices(HOOK_SCHEMES)
         .makeOptionMandatory(true),
     )
-    .option('--secret <@file>', 'the secret that the sender gave you, from @file or - for standard input', secret)
+    .option('--secret <@file>', 'the secret that the sender gave you, from @file or - for standard input', secretFrom)
     .option('--json', 'print JSON')
     .action(put)
   hooks
@@ -38,20 +37,6 @@ export function addHooks(program: Command): void {
       await connect().ask('DELETE', pathOf(name))
       sayOrJson({ deleted: name }, json, `The hook ${name} is deleted.`)
     })
-}
-
-/** Refuses a secret on the command line, which every user of the machine can read. */
-function secret(text: string): string {
-  if (text !== '-' && !text.startsWith('@')) {
-    throw new InvalidArgumentError(
-      'Other users of this machine could read it there; give @file, or - for standard input.',
-    )
-  }
-  try {
-    return (text === '-' ? readStandardInput() : readFileSync(text.slice(1), 'utf8')).trim()
-  } catch (error) {
-    throw new InvalidArgumentError(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
-  }
 }
 
 function pathOf(name: string): string {

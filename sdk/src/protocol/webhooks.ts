@@ -1,0 +1,89 @@
+/** The messages that a webhook can receive. `webhook.test` is sent only on request. */
+export const WEBHOOK_EVENTS = [
+  'job.succeeded',
+  'job.failed',
+  'job.timed_out',
+  'job.canceled',
+  'alert.opened',
+  'alert.closed',
+] as const
+/** The type of a message that a webhook can receive. */
+export type WebhookEvent = (typeof WEBHOOK_EVENTS)[number]
+
+/** The states of a delivery. */
+export const DELIVERY_STATES = ['pending', 'delivered', 'dead'] as const
+/** The state of a delivery: `dead` means that all tries failed, and that a person can redrive it. */
+export type DeliveryState = (typeof DELIVERY_STATES)[number]
+
+/** A webhook: a URL that receives signed messages about the ends of jobs and about alerts. */
+export interface WebhookShape {
+  webhook_id: string
+  url: string
+  description: string
+  events: WebhookEvent[]
+  /** Only jobs of this queue; null: of all queues. */
+  queue: string | null
+  /** Only jobs of this kind; null: of all kinds. */
+  kind: string | null
+  /** Only jobs with this label, as name:value; null: all jobs. */
+  label: string | null
+  enabled: boolean
+  /** Why the webhook is disabled; null while it is enabled. */
+  disabled_reason: string | null
+  /** Until when messages are also signed with the secret before the last rotation. */
+  old_secret_until: string | null
+  user_id: string
+  created_at: string
+  updated_at: string
+}
+
+/** A new webhook. */
+export interface WebhookRequest {
+  url: string
+  description?: string | undefined
+  /** Default: all ends of jobs, and no alerts. */
+  events?: WebhookEvent[] | undefined
+  queue?: string | null | undefined
+  kind?: string | null | undefined
+  /** A label of the job, as name:value. */
+  label?: string | null | undefined
+  /** `whsec_` and 24 to 64 bytes in Base64; default: the server makes one. */
+  secret?: string | undefined
+}
+
+/** A change of a webhook: fields that are left out stay. */
+export interface WebhookChange extends Omit<WebhookRequest, 'url' | 'secret'> {
+  url?: string | undefined
+  /** False: the webhook gets no new deliveries, and its pending ones wait. */
+  enabled?: boolean | undefined
+}
+
+/** A webhook with its secret, which is shown only once. */
+export interface WebhookSecretShape extends WebhookShape {
+  secret: string
+}
+
+/** One message for one webhook. Every try has the same id. */
+export interface DeliveryShape {
+  /** The header `webhook-id`. */
+  delivery_id: string
+  webhook_id: string
+  type: WebhookEvent | 'webhook.test'
+  /** The job of the message; null for alerts and tests. */
+  job_id: string | null
+  state: DeliveryState
+  /** How often it was sent. */
+  attempts: number
+  /** When it is sent next; null unless it is pending. */
+  next_at: string | null
+  /** The status of the last answer; null if there was none. */
+  last_status: number | null
+  last_error: string | null
+  created_at: string
+  ended_at: string | null
+}
+
+/** The answer to a call that redrives the dead deliveries of a webhook. */
+export interface RedrivenDeliveries {
+  redriven: number
+}

@@ -1,0 +1,106 @@
+import { sleep, unlessAborted } from '@ichido/sdk/world'
+import { signedHeaders } from '../../core/schedule/hook-signature.ts'
+import { hostOf, waitAfter } from '../../core/webhooks/webhook.ts'
+import type { Courier } from '../../courier/port.ts'
+import type { Deps } from '../../services/deps.ts'
+import { findReceiver } from '../../services/webhooks/receiver.ts'
+import { type DueDelivery, findDue, recordDelivery, type Try } from '../../store/webhooks/deliveries.ts'
+import { deriveDeliveries } from '../../store/webhooks/derive-deliveries.ts'
+import type { Leading } from '../election/elect.ts'
+
+interface DeliverOptions extends Pick<Deps, 'world' | 'store' | 'bus' | 'meter' | 'settings'> {
+  courier: Courier
+  onTrouble(where: string, error: unknown): void
+}
+
+/** Messages on their way at a time, in all and to one host: a slow receiver must not delay the others. */
+const SENDING_MAX = 16
+const SENDING_TO_HOST_MAX = 4
+/** A receiver that has not answered by then counts as failed. */
+const ANSWER_WITHIN_MS = 15_000
+const ERROR_CHARS_MAX = 500
+const GONE = 410
+
+/**
+ * Turns ends of jobs into deliveries, and sends those that are due, for one term. A tick only starts messages; each is
+ * recorded when it was answered. If this node dies before that, the next leader sends the message again, with the same
+ * id.
+ */
+export function createDeliver(options: DeliverOptions, leading: Leading): () => Promise<number | null> {
+  const { world, store, bus, meter, settings, courier, onTrouble } = options
+  /** The host of each delivery that is on its way. */
+  const sending = new Map<string, string>()
+
+  function start(delivery: DueDelivery, host: string, nowMs: number): void {
+    sending.set(delivery.deliveryId, host)
+    void send(delivery, nowMs)
+      .then((done) =>
+        store.write(recordDelivery(leading, done)).then((recorded) => recorded && meter.delivered(done.outcome)),
+      )
+      // When the term is over, or the node stops, the next leader sends the message.
+      .catch((error: unknown) => leading.trusted() && onTrouble('deliver', error))
+      .finally(() => {
+        sending.delete(delivery.deliveryId)
+        if (leading.trusted()) bus.wake(['webhooks'])
+      })
+  }
+
+  async function send(delivery: DueDelivery, nowMs: number): Promise<Try> {
+    const { deliveryId, webhook, attempts, failures } = delivery
+    const { status, error } = await answerOf(delivery, nowMs)
+    const isDone = status !== null && status >= 200 && status < 300
+    const outcome = isDone ? 'delivered' : status === GONE ? 'gone' : 'failed'
+    const waitMs = waitAfter(failures + 1, world.random())
+    return { deliveryId, webhookId: webhook.webhookId, attempts, failures, outcome, waitMs, status, error }
+  }
+
+  async function answerOf({ deliveryId, webhook, payload }: DueDelivery, nowMs: number) {
+    const timeout = new AbortController()
+    const answered = new AbortController()
+    void sleep(world, ANSWER_WITHIN_MS, answered.signal).then(() =>
+      timeout.abort(new Error(`No answer in ${ANSWER_WITHIN_MS / 1000} s`)),
+    )
+    try {
+      const allowPrivate = settings.get('webhooks_allow_private') === 1
+      const receiver = await unlessAborted(findReceiver(courier, webhook.url, allowPrivate), timeout.signal)
+      if ('problem' in receiver) return { status: null, error: `The url ${receiver.problem}` }
+      const secrets = [webhook.secret]
+      if (webhook.oldSecret !== null && webhook.oldSecret.untilMs > nowMs) secrets.push(webhook.oldSecret.secret)
+      const signed = signedHeaders(secrets, { id: deliveryId, atMs: nowMs, body: payload })
+      const headers = { 'content-type': 'application/json', 'user-agent': 'Ichido', ...signed }
+      const sent = courier.post({ ...receiver, headers, body: payload }, timeout.signal)
+      const status = await unlessAborted(sent, timeout.signal)
+      return { status, error: status >= 200 && status < 300 ? null : refusal(status) }
+    } catch (error) {
+      return { status: null, error: (error instanceof Error ? error.message : String(error)).slice(0, ERROR_CHARS_MAX) }
+    } finally {
+      answered.abort()
+    }
+  }
+
+  async function sendDue(): Promise<void> {
+    if (sending.size >= SENDING_MAX) return
+    const { due, nowMs } = await store.read(findDue(SENDING_TO_HOST_MAX))
+    const hosts = [...sending.values()]
+    for (const delivery of due) {
+      if (sending.size >= SENDING_MAX) break
+      const host = hostOf(new URL(delivery.webhook.url))
+      const isBusy = hosts.filter((one) => one === host).length >= SENDING_TO_HOST_MAX
+      if (isBusy || sending.has(delivery.deliveryId)) continue
+      hosts.push(host)
+      start(delivery, host, nowMs)
+    }
+  }
+
+  return async () => {
+    const derived = await store.write(deriveDeliveries(leading, settings.get('webhooks_batch_max')))
+    await sendDue()
+    return derived?.caughtUp === false ? 0 : null
+  }
+}
+
+function refusal(status: number): string {
+  return status >= 300 && status < 400
+    ? `The receiver answered ${status}; redirects are not followed`
+    : `The receiver answered ${status}`
+}

@@ -1,0 +1,56 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type FreshDatabase, freshDatabase } from '../../../../scripts/testing/services.ts'
+import { LOCAL_ADMIN } from '../../../src/services/access/access.ts'
+import type { PostgresStore } from '../../../src/store/engines/postgres/postgres.ts'
+import { Receiver } from '../../../src/testing/http/receiver.ts'
+import { courier, endJob } from '../../../src/testing/nodes/deliverer.ts'
+import { NodeProcess } from '../../../src/testing/nodes/node-process.ts'
+import { type TestServices, testServices } from '../../../src/testing/services/services.ts'
+import { openNode, until } from '../../../src/testing/store/store.ts'
+
+/** Real processes on PostgreSQL: the leader is killed while its messages are on their way. */
+
+const JOBS = 10
+let database: FreshDatabase
+let store: PostgresStore
+let opened: TestServices
+let receiver: Receiver
+const nodes: NodeProcess[] = []
+
+beforeAll(async () => {
+  database = await freshDatabase()
+  store = await openNode(database.url)
+  opened = await testServices('postgres', { courier }, { store, remove: async () => {} })
+  receiver = await Receiver.open()
+  await opened.services.settings.put(LOCAL_ADMIN, 'webhooks_allow_private', 1)
+  for (let i = 0; i < 2; i++) nodes.push(await NodeProcess.start(database.url))
+})
+afterAll(async () => {
+  for (const node of nodes) await node.end('SIGKILL')
+  await receiver.close()
+  await opened.close()
+  await database.leave()
+})
+
+test('messages in flight when the leader is killed are sent again with their ids', async () => {
+  const { services } = opened
+  const { webhook_id } = await services.webhooks.create(LOCAL_ADMIN, { url: receiver.url })
+  // No answer reaches the first leader.
+  receiver.answer = () => () => {}
+  const jobs: string[] = []
+  for (let i = 0; i < JOBS; i++) jobs.push(await endJob(services))
+  await until('messages in flight', async () => receiver.arrived.length >= 4)
+  const unanswered = receiver.arrived.map(({ id }) => id)
+  const leader = await until('the leader', async () => nodes.find(({ standing }) => standing?.leads))
+  receiver.answer = () => 204
+  await leader.end('SIGKILL')
+  const delivered = await until('all deliveries', async () => {
+    const { data } = await services.webhooks.deliveries(webhook_id, 'delivered', 200, null)
+    return data.length === JOBS && data
+  })
+  const ids = delivered.map(({ delivery_id }) => delivery_id)
+  expect(delivered.map(({ job_id }) => job_id).sort()).toEqual(jobs.toSorted())
+  // One id for each job, also for those that arrived twice.
+  expect(new Set(receiver.arrived.map(({ id }) => id))).toEqual(new Set(ids))
+  for (const id of unanswered) expect(receiver.arrived.filter((one) => one.id === id).length).toBeGreaterThan(1)
+})
