@@ -64,6 +64,7 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /readyz': 'everybody',
   'GET /metrics': 'readers',
   'GET /v1/stats': 'readers',
+  'GET /v1/stats/series': 'readers',
   'GET /v1/jobs/{job_id}/events': 'streams',
   'GET /v1/events': 'operators',
   'POST /v1/jobs': ['submitters', json({ kind: 'work', queue: 'more' })],

@@ -9,12 +9,12 @@ const TWELVE_HOURS_SECONDS = 12 * 3600
 
 describe('the cookie', () => {
   test.each<[string, Parameters<typeof testApp>[1] & object, string, string]>([
-    ['plain HTTP', {}, 'ichido_session', 'Path=/'],
-    ['plain HTTP under a base path', { basePath: '/jobs' }, 'ichido_session', 'Path=/jobs'],
-    ['TLS', { tls: selfSigned() }, '__Host-ichido_session', 'Path=/'],
-    ['a public https URL', { publicUrl: 'https://jobs.lab' }, '__Host-ichido_session', 'Path=/'],
-    ['a public http URL', { publicUrl: 'http://jobs.lab' }, 'ichido_session', 'Path=/'],
-    ['TLS under a base path', { tls: selfSigned(), basePath: '/a/b' }, '__Secure-ichido_session', 'Path=/a/b'],
+    ['plain HTTP', {}, 'ichido-session', 'Path=/'],
+    ['plain HTTP under a base path', { basePath: '/jobs' }, 'ichido-session', 'Path=/jobs'],
+    ['TLS', { tls: selfSigned() }, '__Host-ichido-session', 'Path=/'],
+    ['a public https URL', { publicUrl: 'https://jobs.lab' }, '__Host-ichido-session', 'Path=/'],
+    ['a public http URL', { publicUrl: 'http://jobs.lab' }, 'ichido-session', 'Path=/'],
+    ['TLS under a base path', { tls: selfSigned(), basePath: '/a/b' }, '__Secure-ichido-session', 'Path=/a/b'],
   ])('over %s has the attributes that are valid there', async (_, changes, name, path) => {
     const http = await testApp('sqlite', { openMode: false, ...changes })
     const { basePath = '' } = changes
@@ -76,14 +76,14 @@ describe('open mode', () => {
   test('ignores and clears a cookie of another server, until there is a token', async () => {
     const http = await testApp('sqlite')
     const url = await http.app.listen({ host: '127.0.0.1', port: 0 })
-    const headers = { cookie: 'ichido_session=of-another-server' }
+    const headers = { cookie: 'ichido-session=of-another-server' }
     const open = { user_id: 'local', role: 'admin', expires_at: null, csrf_token: null, open: true }
     expect((await http.call('GET', '/v1/session')).body).toMatchObject(open)
     const stale = await http.call('GET', '/v1/session', { headers })
     expect([stale.status, stale.body, setCookieOf(stale)]).toEqual([
       200,
       expect.objectContaining(open),
-      'ichido_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict',
+      'ichido-session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict',
     ])
     const submit = {
       method: 'POST',

@@ -18,7 +18,7 @@ export interface SessionCookie {
 export function createSessionCookie({ basePath, publicUrl, tls }: CookieOptions): SessionCookie {
   const secure = tls !== null || publicUrl?.startsWith('https:') === true
   const prefix = secure ? (basePath === '' ? '__Host-' : '__Secure-') : ''
-  const name = `${prefix}ichido_session`
+  const name = `${prefix}ichido-session`
   const set = (value: string, maxAgeSeconds: number) =>
     `${name}=${value}; Path=${basePath || '/'}; Max-Age=${maxAgeSeconds}; HttpOnly; SameSite=Strict${secure ? '; Secure' : ''}`
   return { name, set, cleared: set('', 0) }

@@ -302,7 +302,7 @@ describe.each(ENGINES)('a session on %s', (engine) => {
     const token = await http.token(newUser(), 'viewer')
     const fails: ((headers: Record<string, string>) => Promise<Answer>)[] = [
       (headers) => http.call('POST', '/v1/session', { body: { token: 'wrong' }, headers }),
-      (headers) => http.call('GET', '/v1/jobs', { headers: { ...headers, cookie: 'ichido_session=unknown' } }),
+      (headers) => http.call('GET', '/v1/jobs', { headers: { ...headers, cookie: 'ichido-session=unknown' } }),
     ]
     for (const fail of fails) {
       const headers = from()

@@ -25,7 +25,6 @@ import type { RouteContext } from '../routes/context.ts'
 import { deadLetterRoutes, redriveRoutes } from '../routes/dead-letters.ts'
 import { definitionRoutes } from '../routes/definitions.ts'
 import { allEventRoutes, eventRoutes, stateRoutes, streamTokenRoutes } from '../routes/events.ts'
-import { type FastRouteOptions, fastRoute } from '../routes/fast-route.ts'
 import { finishRoutes } from '../routes/finish.ts'
 import { healthRoutes } from '../routes/health.ts'
 import { jobRoutes, outcomeRoutes } from '../routes/jobs.ts'
@@ -56,6 +55,7 @@ import {
   refuseOtherMethods,
   toIchidoError,
 } from './errors.ts'
+import { type FastRouteOptions, fastRoute } from './fast-route.ts'
 import { answerHeaders, requestId } from './headers.ts'
 import { installDescription } from './openapi.ts'
 

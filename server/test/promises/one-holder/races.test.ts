@@ -118,7 +118,10 @@ describe('two leases race', () => {
   test('a run that is being canceled is not leased, and a leased run can be canceled', async () => {
     const scene = newScene()
     const first = await scene.submitted()
-    expect(await nodes.meet(cancelJob(first), leasesFor([scene.leaseItem()]))).toEqual([{ kind: 'canceled' }, [[]]])
+    expect(await nodes.meet(cancelJob(first), leasesFor([scene.leaseItem()]))).toEqual([
+      { kind: 'canceled', queue: scene.queue },
+      [[]],
+    ])
     const second = await scene.submitted()
     expect(await nodes.meet(leasesFor([scene.leaseItem()]), cancelJob(second))).toMatchObject([
       [[{ jobId: second }]],
@@ -160,7 +163,10 @@ test('the second of two cancels is a duplicate, and the estimate is returned onc
   const scene = newScene()
   await scene.submitted({ estimatedCostMicros: toMicros(3) })
   const jobId = await scene.submitted({ estimatedCostMicros: toMicros(2) })
-  expect(await nodes.meet(cancelJob(jobId), cancelJob(jobId))).toEqual([{ kind: 'canceled' }, { kind: 'repeated' }])
+  expect(await nodes.meet(cancelJob(jobId), cancelJob(jobId))).toEqual([
+    { kind: 'canceled', queue: scene.queue },
+    { kind: 'repeated' },
+  ])
   expect((await nodes.a().read(findQuota(scene.userId))).spentMicros).toBe(toMicros(3))
 })
 

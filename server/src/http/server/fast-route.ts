@@ -5,10 +5,10 @@ import { refusalError, type Submission } from '../../services/submission/submit-
 import { callerAtOnce } from '../auth/auth.ts'
 import type { RequestRates } from '../auth/rates.ts'
 import type { Metrics } from '../metrics/metrics.ts'
-import { parseBody } from '../server/bodies.ts'
-import { type Asked, type ErrorAnswer, JSON_TYPE } from '../server/errors.ts'
-import { answerHeaders, requestId } from '../server/headers.ts'
-import { keyOf, readSubmission } from './submit.ts'
+import { keyOf, readSubmission } from '../routes/submit.ts'
+import { parseBody } from './bodies.ts'
+import { type Asked, type ErrorAnswer, JSON_TYPE } from './errors.ts'
+import { answerHeaders, requestId } from './headers.ts'
 
 /** A body up to this size arrives whole, before anything reads it. */
 const BODY_BYTES_MAX = 16 * 1024
