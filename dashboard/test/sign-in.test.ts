@@ -2,6 +2,7 @@ import type { Browser } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
+import { signIn } from './visitor.ts'
 import { submit } from './work.ts'
 
 let browser: Browser
@@ -18,16 +19,10 @@ afterEach(() => stage.close())
 
 const field = () => stage.page.getByLabel('API token')
 
-async function signIn(token: string, path = '/jobs'): Promise<void> {
-  await stage.page.goto(`${stage.url}${path}`)
-  await field().fill(token)
-  await stage.page.getByRole('button', { name: 'Sign in' }).click()
-}
-
 test('a wrong token is refused in words, and a good one opens the page for good', async () => {
   const id = await submit(stage)
   const token = await stage.http.token('local', 'admin')
-  await signIn('ichido_wrong')
+  await signIn(stage, 'ichido_wrong')
   await stage.page.getByRole('alert').getByText('unknown, expired or revoked').waitFor()
   await stage.shot('sign-in')
   await field().fill(token)
@@ -51,7 +46,7 @@ test('a wrong token is refused in words, and a good one opens the page for good'
 
 test('a change by cookie carries the proof, and the same call without it is refused', async () => {
   const id = await submit(stage)
-  await signIn(await stage.http.token('local', 'admin'), `/jobs/${id}`)
+  await signIn(stage, await stage.http.token('local', 'admin'), `/jobs/${id}`)
   await stage.page.getByRole('button', { name: 'Cancel', exact: true }).waitFor()
   const forged = await stage.page.evaluate(
     (path) => fetch(path, { method: 'POST' }).then((answer) => answer.status),
@@ -68,7 +63,7 @@ test('a revoked token ends the session of an open page', async () => {
   await submit(stage)
   await stage.http.token('ann', 'admin')
   const token = await stage.http.token('bob', 'viewer')
-  await signIn(token)
+  await signIn(stage, token)
   await stage.page.locator('tr[data-id]').waitFor()
   const tokens = await stage.http.services.access.listTokens(LOCAL_ADMIN)
   const bob = tokens.find(({ user_id }) => user_id === 'bob')
@@ -84,7 +79,7 @@ test.each([
   const token = await stage.http.token('ann', role)
   const mine = await stage.http.call('POST', '/v1/jobs', { body: { kind: 'work' }, token })
   const id = role === 'viewer' ? await submit(stage) : (mine.body as { job_id: string }).job_id
-  await signIn(token, `/jobs/${id}`)
+  await signIn(stage, token, `/jobs/${id}`)
   await stage.page.locator('.head .pill').waitFor()
   const links = await stage.page.getByRole('navigation').getByRole('link').allInnerTexts()
   expect(links).toEqual(expect.arrayContaining([...pages]))

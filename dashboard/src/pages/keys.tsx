@@ -8,7 +8,7 @@ import { More, usePages } from '../parts/pages.tsx'
 import { Age, Instant } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
 import { CALM_MS, readAgain, useRead } from '../server/queries.ts'
-import { useCan } from '../server/session.ts'
+import { useMayChange } from '../server/session.ts'
 import { words } from '../words.ts'
 import { shortId } from './jobs.tsx'
 
@@ -112,7 +112,6 @@ export default function Keys() {
 }
 
 function KeyTable({ keys, extend }: { keys: readonly KeyShape[]; extend(key: KeyShape): void }) {
-  const mayExtend = useCan('submit')
   return (
     <table>
       <caption class="unseen">{w().caption}</caption>
@@ -151,16 +150,22 @@ function KeyTable({ keys, extend }: { keys: readonly KeyShape[]; extend(key: Key
             </td>
             <td class="medium">{key.active ? <Instant of={key.expires_at} /> : w().expired}</td>
             <td>
-              {mayExtend && (
-                <button type="button" class="quiet" onClick={() => extend(key)}>
-                  {w().extend}
-                </button>
-              )}
+              <Extend of={key} extend={extend} />
             </td>
           </tr>
         ))}
       </tbody>
     </table>
+  )
+}
+
+function Extend({ of, extend }: { of: KeyShape; extend(key: KeyShape): void }) {
+  const mayExtend = useMayChange(of.user_id)
+  if (!mayExtend) return null
+  return (
+    <button type="button" class="quiet" aria-label={w().extendTitle(of.key)} onClick={() => extend(of)}>
+      {w().extend}
+    </button>
   )
 }
 

@@ -177,6 +177,7 @@ function LimitsDialog({ user, onClose }: { user: UserShape; onClose(): void }) {
   const [cost, setCost] = useState(textOf(user.cost_limit))
   const [bytes, setBytes] = useState(textOf(user.max_bytes))
   const [period, setPeriod] = useState(user.period)
+  const [clears, setClears] = useState(false)
   const path = `/v1/quotas/${encodeURIComponent(user.user_id)}`
   const finish = async (work: Promise<unknown>, done: string) => {
     await work
@@ -184,14 +185,9 @@ function LimitsDialog({ user, onClose }: { user: UserShape; onClose(): void }) {
     void readAgain()
   }
   const body = { max_concurrent: numberOf(jobs), cost_limit: numberOf(cost), max_bytes: numberOf(bytes), period }
-  const clear = () => void finish(send('DELETE', path), w().cleared).then(onClose)
+  const save = () => (clears ? finish(send('DELETE', path), w().cleared) : finish(send('PUT', path, body), w().saved))
   return (
-    <ActionDialog
-      title={w().changeTitle(user.user_id)}
-      action={w().save}
-      run={() => finish(send('PUT', path, body), w().saved)}
-      onClose={onClose}
-    >
+    <ActionDialog title={w().changeTitle(user.user_id)} action={w().save} run={save} onClose={onClose}>
       <p>{w().changeText}</p>
       <label class="field">
         <span>{w().maxJobs}</span>
@@ -214,9 +210,10 @@ function LimitsDialog({ user, onClose }: { user: UserShape; onClose(): void }) {
         <input type="number" min="0" value={bytes} onInput={(event) => setBytes(event.currentTarget.value)} />
       </label>
       {user.custom && (
-        <button type="button" class="quiet" onClick={clear}>
+        <label class="line">
+          <input type="checkbox" checked={clears} onChange={(event) => setClears(event.currentTarget.checked)} />
           {w().clear}
-        </button>
+        </label>
       )}
     </ActionDialog>
   )
