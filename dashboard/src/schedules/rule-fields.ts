@@ -9,18 +9,18 @@ export interface RuleFields {
   weekDays: { days: number[]; nth: string | null } | null
 }
 
-const NICKNAMES: Record<string, string> = {
-  '@hourly': '0 * * * *',
-  '@daily': '0 0 * * *',
-  '@weekly': '0 0 * * 0',
-  '@monthly': '0 0 1 * *',
-  '@yearly': '0 0 1 1 *',
-}
+const NICKNAMES = new Map([
+  ['@hourly', '0 * * * *'],
+  ['@daily', '0 0 * * *'],
+  ['@weekly', '0 0 * * 0'],
+  ['@monthly', '0 0 1 * *'],
+  ['@yearly', '0 0 1 1 *'],
+])
 const DAY_NAMES = ['SUN', 'MON', 'TUE', 'WED', 'THU', 'FRI', 'SAT']
 const MONTH_NAMES = ['JAN', 'FEB', 'MAR', 'APR', 'MAY', 'JUN', 'JUL', 'AUG', 'SEP', 'OCT', 'NOV', 'DEC']
 
 export function readRule(cron: string): RuleFields | null {
-  const given = (NICKNAMES[cron] ?? cron).trim().toUpperCase().split(/\s+/)
+  const given = (NICKNAMES.get(cron) ?? cron).trim().toUpperCase().split(/\s+/)
   const [second = '', minute = '', hour = '', day = '', month = '', weekDay = ''] =
     given.length === 5 ? ['0', ...given] : given
   if (given.length > 6) return null
