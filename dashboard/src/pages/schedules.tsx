@@ -5,12 +5,12 @@ import { Link } from 'wouter-preact'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { Age, Command, commandLine, Instant } from '../parts/text.tsx'
-import { withQuery } from '../server/call.ts'
-import { CALM_MS, useRead } from '../server/queries.ts'
-import { useCan } from '../server/session.ts'
 import { PauseDialog, RunDialog } from '../schedules/actions.tsx'
 import { Outcome } from '../schedules/ledger.tsx'
 import { ruleInWords } from '../schedules/rule-words.ts'
+import { withQuery } from '../server/call.ts'
+import { CALM_MS, useRead } from '../server/queries.ts'
+import { useCan } from '../server/session.ts'
 import { language, words } from '../words.ts'
 
 const w = words(
@@ -79,9 +79,9 @@ export default function Schedules() {
       </div>
       <div class="card list">
         <Loaded
-          of={list as never}
+          of={list}
           empty={{
-            is: (rows: DefinitionShape[]) => rows.length === 0,
+            is: (rows) => rows.length === 0,
             show: (
               <Empty title={w().none}>
                 <p>{w().noneHow}</p>
@@ -94,7 +94,7 @@ export default function Schedules() {
             ),
           }}
         >
-          {(rows: DefinitionShape[]) => <DefinitionTable rows={rows} ask={ask} />}
+          {(rows) => <DefinitionTable rows={rows} ask={ask} />}
         </Loaded>
         <More of={list.pages} />
       </div>

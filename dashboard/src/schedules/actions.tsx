@@ -1,6 +1,8 @@
 import type { BackfillShape, DefinitionShape, Page } from '@ichido/sdk/protocol'
+import { useQuery } from '@tanstack/preact-query'
 import { useState } from 'preact/hooks'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
+import { messageOf } from '../parts/loaded.tsx'
 import { Progress } from '../parts/progress.tsx'
 import { Instant } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
@@ -23,19 +25,17 @@ const w = words(
       `This makes one job of the kind ${kind} for ${user}, regardless of the rule and a pause.`,
     run: 'Run now',
     ran: 'The job was made.',
-    backfill: 'Backfill',
     backfillTitle: (name: string) => `Backfill ${name}`,
     willBackfill: 'Each past tick of the current rule makes one job, unless the ledger already has the tick.',
     from: 'From (your local time)',
     to: 'Before (empty: now)',
-    count: 'Count the jobs',
+    count: 'Counting…',
     counted: (make: string, matched: string, before: string, skipped: string) =>
       `This would make ${make} jobs. The range has ${matched} ticks: ${before} already have a job, and ${skipped} were skipped and stay so.`,
     begin: (count: string) => `Make ${count} jobs`,
     begun: 'The backfill has begun.',
     backfills: 'Backfills',
     caption: 'Backfills, newest first',
-    state: 'State',
     progress: 'Progress',
     range: 'Range',
     by: 'By',
@@ -61,19 +61,17 @@ const w = words(
     willRun: (kind, user) => `規則や停止に関係なく、${user} の ${kind} ジョブを 1 件作ります。`,
     run: '今すぐ実行',
     ran: 'ジョブを作りました。',
-    backfill: '過去分を作成',
     backfillTitle: (name) => `${name} の過去分を作成`,
     willBackfill: '今の規則による過去の予定ごとに、ジョブを 1 件作ります。記録済みの予定は除きます。',
     from: '開始(現地時刻)',
     to: '終了(空欄: 今)',
-    count: '件数を確認',
+    count: '数えています…',
     counted: (make, matched, before, skipped) =>
       `${make} 件のジョブを作ります。範囲内の予定は ${matched} 件で、${before} 件は作成済み、${skipped} 件はスキップ済みです。`,
     begin: (count) => `${count} 件のジョブを作る`,
     begun: '過去分の作成を始めました。',
     backfills: '過去分の作成',
     caption: '過去分の作成(新しい順)',
-    state: '状態',
     progress: '進み具合',
     range: '範囲',
     by: '実行者',
@@ -133,30 +131,32 @@ interface Counted {
   would_make: number
 }
 
-/** The first press counts, and the second one makes the jobs of the same range. */
+/** Counts the jobs of the range before it can be begun. */
 export function BackfillDialog({ definition: { name }, onClose }: DefinitionDialogProps) {
   const [range, setRange] = useState({ from: '', to: '' })
-  const [counted, setCounted] = useState<{ range: { from: string; to: string }; counts: Counted } | null>(null)
-  const change = (changes: Partial<typeof range>) => {
-    setRange({ ...range, ...changes })
-    setCounted(null)
-  }
+  // "Now" stays the same while the dialog is open, so that exactly the counted ticks are made.
+  const [openedAt] = useState(() => new Date().toISOString())
   const path = `/v1/definitions/${name}/backfill`
-  const count = async () => {
-    // "Now" is fixed by the count, so that exactly the counted ticks are made.
-    const to = range.to === '' ? new Date() : new Date(range.to)
-    const asked = { from: new Date(range.from).toISOString(), to: to.toISOString() }
-    setCounted({ range: asked, counts: await send<Counted>('POST', path, { ...asked, dry_run: true }) })
+  const asked = {
+    from: range.from === '' ? '' : new Date(range.from).toISOString(),
+    to: range.to === '' ? openedAt : new Date(range.to).toISOString(),
   }
-  const make = counted?.counts.would_make ?? 0
+  const { data, error, isPlaceholderData, isFetching } = useQuery({
+    queryKey: ['dry-run', path, asked],
+    queryFn: () => send<Counted>('POST', path, { ...asked, dry_run: true }),
+    enabled: asked.from !== '',
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: 0,
+  })
+  const counted = isPlaceholderData || error !== null ? undefined : data
+  const make = counted?.would_make ?? 0
   return (
     <ActionDialog
-      key={counted === null ? 'count' : 'make'}
       title={w().backfillTitle(name)}
-      action={counted === null ? w().count : w().begin(formatNumber(make))}
-      ready={counted === null ? range.from !== '' : make > 0}
-      run={counted === null ? count : () => post(path, w().begun, counted.range)}
-      onClose={counted === null ? () => {} : onClose}
+      action={w().begin(counted === undefined ? '…' : formatNumber(make))}
+      ready={make > 0}
+      run={() => post(path, w().begun, asked)}
+      onClose={onClose}
     >
       <p>{w().willBackfill}</p>
       {(['from', 'to'] as const).map((end) => (
@@ -165,17 +165,23 @@ export function BackfillDialog({ definition: { name }, onClose }: DefinitionDial
           <input
             type="datetime-local"
             value={range[end]}
-            onInput={(event) => change({ [end]: event.currentTarget.value })}
+            onInput={(event) => setRange({ ...range, [end]: event.currentTarget.value })}
           />
         </label>
       ))}
-      {counted !== null && (
+      {error !== null && (
+        <p class="problem" role="alert">
+          {messageOf(error)}
+        </p>
+      )}
+      {counted === undefined && isFetching && <p role="status">{w().count}</p>}
+      {counted !== undefined && (
         <p role="status">
           {w().counted(
             formatNumber(make),
-            formatNumber(counted.counts.matched),
-            formatNumber(counted.counts.made_before),
-            formatNumber(counted.counts.skipped),
+            formatNumber(counted.matched),
+            formatNumber(counted.made_before),
+            formatNumber(counted.skipped),
           )}
         </p>
       )}
