@@ -79,9 +79,9 @@ export default function Schedules() {
       </div>
       <div class="card list">
         <Loaded
-          of={list}
+          of={list as never}
           empty={{
-            is: (rows) => rows.length === 0,
+            is: (rows: DefinitionShape[]) => rows.length === 0,
             show: (
               <Empty title={w().none}>
                 <p>{w().noneHow}</p>
@@ -94,7 +94,7 @@ export default function Schedules() {
             ),
           }}
         >
-          {(rows) => <DefinitionTable rows={rows} ask={ask} />}
+          {(rows: DefinitionShape[]) => <DefinitionTable rows={rows} ask={ask} />}
         </Loaded>
         <More of={list.pages} />
       </div>

@@ -72,9 +72,9 @@ export function Ledger({ name }: { name: string }) {
   return (
     <section class="card list" aria-label={w().title}>
       <Loaded
-        of={list}
+        of={list as never}
         empty={{
-          is: (rows) => rows.length === 0,
+          is: (rows: OccurrenceShape[]) => rows.length === 0,
           show: (
             <Empty title={w().none}>
               <p>{w().noneWhy}</p>
@@ -82,7 +82,7 @@ export function Ledger({ name }: { name: string }) {
           ),
         }}
       >
-        {(rows) => (
+        {(rows: OccurrenceShape[]) => (
           <>
             <Strip rows={rows} />
             <LedgerTable rows={rows} />
