@@ -68,7 +68,7 @@ test('the ledger fills as ticks pass, and a range of past ticks is counted, made
   await define({ schedule: { cron: '* * * * * *', catch_up: 'all', catch_up_window_seconds: 3600 } })
   await stage.visit('/schedules/nightly')
   await page.getByText('Every second', { exact: true }).waitFor()
-  await page.getByText(MARKUP).waitFor()
+  await page.getByText(JSON.stringify(MARKUP)).waitFor()
   const tick = await ticker({ ...deps, services: http.services }, { term: await seize(deps.store) })
   const ledger = page.getByRole('region', { name: 'Ledger' })
   await expect
