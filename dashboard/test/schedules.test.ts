@@ -71,12 +71,12 @@ test('the ledger fills as ticks pass, and a range of past ticks is counted, made
   await page.getByText(JSON.stringify(MARKUP)).waitFor()
   const tick = await ticker({ ...deps, services: http.services }, { term: await seize(deps.store) })
   const ledger = page.getByRole('region', { name: 'Ledger' })
-  await expect
-    .poll(async () => {
-      await tick()
-      return ledger.getByRole('link').count()
-    })
-    .toBeGreaterThan(0)
+  const made = async () => {
+    await tick()
+    return JSON.stringify(await stored('/v1/definitions/nightly/occurrences'))
+  }
+  await expect.poll(made, { timeout: 30_000 }).toContain('"outcome":"job"')
+  await ledger.getByRole('link').first().waitFor()
   await ledger.locator('.ticks li', { hasText: 'Job made' }).first().waitFor({ state: 'attached' })
 
   await button('Backfill').click()
