@@ -90,7 +90,7 @@ export function placeOf(rule: AlertRule, subject: string): string {
     case 'store_full':
       return '/settings?q=retention'
     default:
-      return '/settings?q=interval'
+      return '/system'
   }
 }
 
