@@ -165,7 +165,7 @@ const NAMES = ['rule'] as const
 
 function History() {
   const { filters, change } = useFilters(NAMES)
-  const list = usePages<AlertShape>('/v1/alerts', { all: true, rule: filters.rule }, CALM_MS)
+  const list = usePages<AlertShape>('/v1/alerts', { all: true, rule: filters.rule })
   return (
     <>
       <div class="head">
