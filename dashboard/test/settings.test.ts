@@ -89,6 +89,8 @@ test('a change from elsewhere appears, with hostile text as text, in each look',
   await stage.shot('settings-light')
   await page.emulateMedia({ colorScheme: 'dark' })
   await page.setViewportSize({ width: 390, height: 844 })
+  await stage.visit('/settings?q=reap')
+  await row('reap_interval_seconds').waitFor()
   await stage.shot('settings-dark-390')
   expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0)
 })
