@@ -64,7 +64,7 @@ export async function bundleDashboard(outDir) {
     configFile: false,
     logLevel: 'warn',
     // The server writes its base path into the page, and all links are relative to it.
-    base: './',
+    base: '',
     resolve: { conditions: ['ichido-source', 'module', 'browser', 'development|production'] },
     oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
     build: { outDir, emptyOutDir: true, target: 'es2023', assetsInlineLimit: 0, modulePreload: { polyfill: false } },

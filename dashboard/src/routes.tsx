@@ -69,7 +69,7 @@ export const NAVIGATION: { word: WordName; links: PageLink[] }[] = [
       { path: '/users', word: 'users', needs: 'readAll' },
       { path: '/keys', word: 'keys', needs: 'readOwn' },
       { path: '/tokens', word: 'tokens', needs: 'administer' },
-      { path: '/audit', word: 'audit', needs: 'readAll' },
+      { path: '/audit', word: 'audit', needs: 'operate' },
     ],
   },
   {

@@ -1,7 +1,7 @@
-import axe from 'axe-core'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { lease } from '../../server/src/testing/http/cloud-worker.ts'
+import { barriers } from './axe.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { MARKUP, QUEUE, submit } from './work.ts'
 
@@ -55,18 +55,6 @@ async function fill(stage: Stage): Promise<string> {
   return failing
 }
 
-const severe = new Set(['serious', 'critical'])
-
-/** The findings of axe-core that keep people from using the page. */
-async function findings({ page }: Stage): Promise<string[]> {
-  await page.evaluate(axe.source)
-  // As text, because the test runner renames imports in functions.
-  const { violations } = await page.evaluate<axe.AxeResults>('axe.run()')
-  return violations
-    .filter(({ impact }) => severe.has(impact ?? ''))
-    .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`)
-}
-
 /** A page has drawn its data when nothing of it still loads. */
 async function settled({ page }: Stage): Promise<void> {
   await page.locator('main h2').first().waitFor()
@@ -88,7 +76,7 @@ describe.each(LOOKS)('%s', (name, look) => {
     await stage.page.goto(`${stage.url}${path.replace(':id', failing)}`)
     await settled(stage)
     await stage.shot(`${path.slice(1).replaceAll(/\W/g, '-') || 'overview'} ${name}`)
-    expect(await findings(stage)).toEqual([])
+    expect(await barriers(stage)).toEqual([])
     expect(await stage.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0)
     expect(await stage.page.locator('main img, main script').count()).toBe(0)
     expect(await stage.page.title()).toBe('Ichido')

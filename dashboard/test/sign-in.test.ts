@@ -77,7 +77,7 @@ test('a revoked token ends the session of an open page', async () => {
 })
 
 test.each([
-  ['viewer', { pages: ['Overview', 'Jobs', 'Queues', 'Audit'], hidden: ['Tokens'], buttons: false }],
+  ['viewer', { pages: ['Overview', 'Jobs', 'Queues'], hidden: ['Audit', 'Tokens'], buttons: false }],
   ['submitter', { pages: ['Jobs', 'Keys'], hidden: ['Overview', 'Queues', 'Audit', 'Tokens'], buttons: true }],
   ['admin', { pages: ['Overview', 'Jobs', 'Tokens'], hidden: [], buttons: true }],
 ] as const)('a %s sees the pages and buttons that the server allows', async (role, { pages, hidden, buttons }) => {

@@ -1,8 +1,10 @@
 import type { AuditShape } from '@ichido/sdk/protocol'
+import { Link } from 'wouter-preact'
 import { FilterField, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { Instant } from '../parts/text.tsx'
+import { withQuery } from '../server/call.ts'
 import { CALM_MS } from '../server/queries.ts'
 import { words } from '../words.ts'
 
@@ -92,7 +94,11 @@ export default function Audit() {
                     <td>
                       <Instant of={entry.created_at} />
                     </td>
-                    <td>{entry.actor}</td>
+                    <td>
+                      <Link href={withQuery('/audit', { actor: entry.actor })} data-row="">
+                        {entry.actor}
+                      </Link>
+                    </td>
                     <td>{entry.action}</td>
                     <td class="medium clip" title={entry.subject}>
                       {entry.subject}

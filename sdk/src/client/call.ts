@@ -24,10 +24,13 @@ export interface HttpOptions {
   world?: Partial<ClientWorld> | undefined
 }
 
+/** What a single request sends, and when it is given up. */
 export interface CallOptions {
   /** A `Blob` is sent as it is, anything else as JSON. */
   body?: unknown
+  /** More headers. */
   headers?: Record<string, string>
+  /** Aborts the request. */
   signal?: AbortSignal
 }
 

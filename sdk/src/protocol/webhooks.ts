@@ -1,19 +1,14 @@
-/** The messages that a webhook can receive. `webhook.test` is sent only on request. */
-export const WEBHOOK_EVENTS = [
-  'job.succeeded',
-  'job.failed',
-  'job.timed_out',
-  'job.canceled',
-  'alert.opened',
-  'alert.closed',
-] as const
-/** The type of a message that a webhook can receive. */
-export type WebhookEvent = (typeof WEBHOOK_EVENTS)[number]
+/** The type of a message that a webhook can receive. `webhook.test` is sent only on request. */
+export type WebhookEvent =
+  | 'job.succeeded'
+  | 'job.failed'
+  | 'job.timed_out'
+  | 'job.canceled'
+  | 'alert.opened'
+  | 'alert.closed'
 
-/** The states of a delivery. */
-export const DELIVERY_STATES = ['pending', 'delivered', 'dead'] as const
 /** The state of a delivery: `dead` means that all tries failed, and that a person can redrive it. */
-export type DeliveryState = (typeof DELIVERY_STATES)[number]
+export type DeliveryState = 'pending' | 'delivered' | 'dead'
 
 /** A webhook: a URL that receives signed messages about the ends of jobs and about alerts. */
 export interface WebhookShape {

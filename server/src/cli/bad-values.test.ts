@@ -85,6 +85,8 @@ const BAD: Readonly<Record<string, string>> = {
   '--subject': 'x'.repeat(257),
   '--job': 'nope',
   '--stage': NO_NAME,
+  url: 'nope',
+  '--url': 'nope',
 }
 
 /** Any text may be meant: names of people, programs and places, and words to look for. */
@@ -99,6 +101,7 @@ const FREE: readonly string[] = [
     '--save',
     '--text',
     '--error-code',
+    '--description',
   ],
   'worker --state',
   // Filters by which nothing is found.

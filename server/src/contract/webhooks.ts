@@ -1,15 +1,13 @@
-import {
-  DELIVERY_STATES,
-  type DeliveryShape,
-  type RedrivenDeliveries,
-  WEBHOOK_EVENTS,
-  type WebhookChange,
-  type WebhookRequest,
-  type WebhookSecretShape,
-  type WebhookShape,
+import type {
+  DeliveryShape,
+  RedrivenDeliveries,
+  WebhookChange,
+  WebhookRequest,
+  WebhookSecretShape,
+  WebhookShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { URL_CHARS_MAX } from '../core/webhooks/webhook.ts'
+import { DELIVERY_STATES, URL_CHARS_MAX, WEBHOOK_EVENTS } from '../core/webhooks/webhook.ts'
 import { listQuery, name, time, uuid } from './common.ts'
 import { label } from './jobs.ts'
 

@@ -16,7 +16,7 @@ async function offered(...words: string[]): Promise<string[]> {
 test('bash completes commands, subcommands, flags and choices', async () => {
   expect(await offered('ichido', 'que')).toEqual(['queues'])
   expect(await offered('ichido', 'jobs', 'l')).toEqual(['list', 'logs'])
-  expect(await offered('ichido', 'jobs', 'list', '--wa')).toEqual(['--watch'])
+  expect(await offered('ichido', 'jobs', 'list', '--wat')).toEqual(['--watch'])
   expect(await offered('ichido', 'jobs', 'list', '--queue', 'q', '--ki')).toEqual(['--kind'])
   expect(await offered('ichido', 'completion', 'b')).toEqual(['bash'])
 })

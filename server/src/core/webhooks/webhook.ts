@@ -1,5 +1,15 @@
 import { createHash } from 'node:crypto'
-import { WEBHOOK_EVENTS, type WebhookEvent } from '@ichido/sdk/protocol'
+import type { DeliveryState, WebhookEvent } from '@ichido/sdk/protocol'
+
+export const WEBHOOK_EVENTS = [
+  'job.succeeded',
+  'job.failed',
+  'job.timed_out',
+  'job.canceled',
+  'alert.opened',
+  'alert.closed',
+] as const satisfies readonly WebhookEvent[]
+export const DELIVERY_STATES = ['pending', 'delivered', 'dead'] as const satisfies readonly DeliveryState[]
 
 /** Default of a new webhook: alerts are sent only to webhooks that ask for them. */
 export const JOB_EVENTS: readonly WebhookEvent[] = WEBHOOK_EVENTS.filter((type) => type.startsWith('job.'))

@@ -46,6 +46,12 @@ describe.each(ENGINES)('operations on %s', (engine) => {
     })
   }
 
+  test('a dry run of a redrive counts a job that is listed twice once', async () => {
+    const id = await submit(unique('q'))
+    const dry = await operate({ action: 'redrive', job_ids: [id, id], dry_run: true })
+    expect(dry).toMatchObject({ status: 200, body: { matched: 0, by_state: {} } })
+  })
+
   test('cancel all that match, after a dry run, and retry them', async () => {
     const queue = unique('q')
     const ids = [await submit(queue), await submit(queue), await submit(queue)]

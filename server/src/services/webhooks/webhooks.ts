@@ -97,7 +97,7 @@ export function createWebhookService({ world, store: db, bus, courier, settings 
     },
 
     async change(caller, webhookId, change) {
-      await find(webhookId)
+      requireId('webhook', webhookId)
       if (change.url !== undefined) await requireReceiver(change.url)
       const changed = await db.write(store.changeWebhook(webhookId, change, by(caller)))
       bus.wake(['webhooks'])

@@ -316,8 +316,16 @@ export interface BackupReport {
   bytes: number
 }
 
+/**
+ * Tables that a restore does not overwrite: the leader's term, which it only raises, the watermark of the store's
+ * Redis, and the places of webhooks.
+ */
+export const OWN: readonly string[] = ['leadership', 'relay_watermark', 'webhook_places']
+
+/** Counts the rows that a restore brings back. */
 export function reportOf({ engine, tables }: Pick<Manifest, 'engine' | 'tables'>, file: string): BackupReport {
-  const rows = Object.values(tables).reduce((sum, table) => sum + table.rows, 0)
+  const restored = Object.entries(tables).filter(([name]) => !OWN.includes(name))
+  const rows = restored.reduce((sum, [, table]) => sum + table.rows, 0)
   return { engine, rows, bytes: statSync(file).size }
 }
 

@@ -14,6 +14,7 @@ import {
   discard,
   finishBackup,
   newManifest,
+  OWN,
   pristineSums,
   putInPlace,
   reportOf,
@@ -30,11 +31,6 @@ interface CopyOptions {
 
 /** There cannot have been more terms since the backup was made. */
 const EPOCH_STEP = 1_000
-/**
- * Tables that a restore does not overwrite: the leader's term, which it only raises, the watermark of the store's
- * Redis, and the places of webhooks.
- */
-const OWN = ['leadership', 'relay_watermark', 'webhook_places']
 
 /**
  * Copies the store's data at one instant into a file, while nodes use the same database. It leaves a complete file that

@@ -40,7 +40,7 @@ export function* matchingStates(filter: DeadFilter, jobIds: readonly string[] | 
   const { where, params } = matchingRows(filter, jobIds)
   const some = `SELECT e.state FROM ichido.dead_letters d CROSS JOIN ichido.ended e
     WHERE ${where} AND by_key(e.job_id, d.job_id) AND e.latest LIMIT ${max}`
-  const counts = `SELECT state, count(*) AS count FROM (${some}) AS some GROUP BY state`
+  const counts = `SELECT state, count(*) AS count FROM (${some}) AS first_ones GROUP BY state`
   const rows = yield* ask({ state: 'text', count: 'integer' } as const, counts, params)
   const capped = rows.reduce((sum, { count }) => sum + count, 0) >= max
   return rows.map((row) => ({ ...row, capped }))

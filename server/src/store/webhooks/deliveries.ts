@@ -1,5 +1,6 @@
-import { DELIVERY_STATES, type DeliveryShape, type DeliveryState, WEBHOOK_EVENTS } from '@ichido/sdk/protocol'
+import type { DeliveryShape, DeliveryState } from '@ichido/sdk/protocol'
 import { LAST_ID } from '../../core/run/job.ts'
+import { DELIVERY_STATES, WEBHOOK_EVENTS } from '../../core/webhooks/webhook.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { each, one, query, type RowOf, type SqlValue, select, statement, type Work } from '../statement.ts'

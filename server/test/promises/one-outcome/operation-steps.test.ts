@@ -81,7 +81,7 @@ test('a job that is canceled alone meanwhile is skipped, and ends once', async (
   const [only = ''] = await submitted(other, 1)
   const next = await begun(other, 'cancel')
   expect(await nodes.meet(next.stepOf(next.operation), cancelJob(only))).toMatchObject([
-    { canceled: [only] },
+    { canceled: [{ jobId: only, queue: other.queue }] },
     { kind: 'repeated' },
   ])
   expect(await scene.state(first)).toBe('CANCELED')

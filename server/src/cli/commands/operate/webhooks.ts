@@ -1,15 +1,14 @@
-import {
-  DELIVERY_STATES,
-  type DeliveryShape,
-  type Page,
-  type RedrivenDeliveries,
-  WEBHOOK_EVENTS,
-  type WebhookChange,
-  type WebhookRequest,
-  type WebhookSecretShape,
-  type WebhookShape,
+import type {
+  DeliveryShape,
+  Page,
+  RedrivenDeliveries,
+  WebhookChange,
+  WebhookRequest,
+  WebhookSecretShape,
+  WebhookShape,
 } from '@ichido/sdk/protocol'
 import { type Command, Option } from 'commander'
+import { DELIVERY_STATES, WEBHOOK_EVENTS } from '../../../core/webhooks/webhook.ts'
 import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
