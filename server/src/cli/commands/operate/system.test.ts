@@ -19,7 +19,12 @@ test('a running server tells that it leads, and when its loops last ran', async 
     (await read()).loops.some(({ name, last_run_at }) => name === 'reap' && last_run_at !== null),
   )
   const { leader, loops, disks } = await read()
-  expect(leader).toEqual({ epoch: expect.any(Number), present: true, this_node: true, since: expect.stringMatching(/^20/) })
+  expect(leader).toEqual({
+    epoch: expect.any(Number),
+    present: true,
+    this_node: true,
+    since: expect.stringMatching(/^20/),
+  })
   expect(loops.filter(({ late }) => late)).toEqual([])
   expect(disks).toMatchObject([{ folder }])
   const { stdout } = await ichido(['system'], env)
