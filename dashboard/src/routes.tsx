@@ -17,6 +17,7 @@ export const pageWords = words(
     audit: 'Audit',
     settings: 'Settings',
     alerts: 'Alerts',
+    system: 'System',
     work: 'Work',
     access: 'Access',
     operation: 'Operation',
@@ -34,6 +35,7 @@ export const pageWords = words(
     audit: '監査',
     settings: '設定',
     alerts: 'アラート',
+    system: 'システム',
     work: '作業',
     access: 'アクセス',
     operation: '運用',
@@ -75,6 +77,7 @@ export const NAVIGATION: { word: WordName; links: PageLink[] }[] = [
     links: [
       { path: '/alerts', word: 'alerts', needs: 'readAll' },
       { path: '/settings', word: 'settings', needs: 'readAll' },
+      { path: '/system', word: 'system', needs: 'readAll' },
     ],
   },
 ]
@@ -95,6 +98,7 @@ export const PAGES = [
   { path: '/audit', load: () => import('./pages/audit.tsx') },
   { path: '/alerts', load: () => import('./pages/alerts.tsx') },
   { path: '/settings', load: () => import('./pages/settings.tsx') },
+  { path: '/system', load: () => import('./pages/system.tsx') },
 ].map(({ path, load }) => ({ path, Page: lazy(load) }))
 
 type PageProps = { params: Record<string, string | undefined> }

@@ -19,6 +19,7 @@ const PAGES = [
   '/audit',
   '/alerts',
   '/settings',
+  '/system',
 ]
 const LOOKS = [
   ['light, wide', { colorScheme: 'light', locale: 'en-US', viewport: { width: 2_560, height: 1_300 } }],

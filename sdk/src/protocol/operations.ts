@@ -234,6 +234,54 @@ export interface SessionShape {
   open: boolean
 }
 
+/** The state of the node that answers, of its store, and of the leader. */
+export interface SystemShape {
+  node: {
+    version: string
+    node_version: string
+    started_at: string
+  }
+  leader: {
+    /** The number of the current term, or of the last one. */
+    epoch: number
+    /** False: no node leads now. */
+    present: boolean
+    /** True: the node that answers leads. */
+    this_node: boolean
+    /** Since when the node that answers leads; null if it does not lead. */
+    since: string | null
+  }
+  /** The loops of the node that answers. The leader also has those of its duties. */
+  loops: LoopShape[]
+  store: {
+    engine: 'sqlite' | 'postgres'
+    engine_version: string
+    location: string
+    schema_version: number
+    bytes: number
+    durable: boolean
+    durability: Record<string, string>
+    pooled: boolean
+    /** The store's clock minus the clock of the node. */
+    clock_skew_ms: number
+  }
+  /** Null without Redis. */
+  redis: 'ok' | 'away' | 'full' | null
+  /** The disks that the node writes to. */
+  disks: { folder: string; free_percent: number }[]
+}
+
+/** A background task of a node. */
+export interface LoopShape {
+  name: string
+  interval_seconds: number
+  /** Null before the first run has ended. */
+  last_run_at: string | null
+  last_run_ms: number | null
+  /** True: no run has ended for five intervals. */
+  late: boolean
+}
+
 /** The statistics of a range, of one queue or of all. */
 export interface SeriesShape {
   range: '15m' | '1h' | '24h' | '7d'

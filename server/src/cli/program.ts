@@ -15,6 +15,7 @@ import { addServe } from './commands/operate/serve.ts'
 import { addSettings } from './commands/operate/settings.ts'
 import { addStats } from './commands/operate/stats.ts'
 import { addBackup, addMigrate } from './commands/operate/store-commands.ts'
+import { addSystem } from './commands/operate/system.ts'
 import { addToken } from './commands/operate/token.ts'
 import { addWebhooks } from './commands/operate/webhooks.ts'
 import { addWorker } from './commands/operate/worker.ts'
@@ -61,6 +62,7 @@ export function createProgram(): Command {
     addJobs,
     addEvents,
     addStats,
+    addSystem,
     addKeys,
     addQueues,
     addQuota,

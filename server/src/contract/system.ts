@@ -3,10 +3,12 @@ import {
   type AlertShape,
   type BackupShape,
   JOB_STATES,
+  type LoopShape,
   NAME_RULE,
   type SeriesPointShape,
   type SeriesShape,
   type SettingShape,
+  type SystemShape,
 } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { OTHER_QUEUES, SERIES_RANGES } from '../core/limits/series.ts'
@@ -59,6 +61,42 @@ export const backup = z
     bytes: z.int(),
   })
   .meta({ id: 'Backup' }) satisfies z.ZodType<BackupShape>
+
+const loop = z
+  .object({
+    name: z.string(),
+    interval_seconds: z.number(),
+    last_run_at: time.nullable().meta({ description: 'Null before the first run has ended' }),
+    last_run_ms: z.number().nullable(),
+    late: z.boolean().meta({ description: 'True if no run has ended for five intervals' }),
+  })
+  .meta({ id: 'Loop' }) satisfies z.ZodType<LoopShape>
+
+export const system = z
+  .object({
+    node: z.object({ version: z.string(), node_version: z.string(), started_at: time }),
+    leader: z.object({
+      epoch: z.int().meta({ description: 'The number of the current term, or of the last one' }),
+      present: z.boolean().meta({ description: 'False if no node leads now' }),
+      this_node: z.boolean().meta({ description: 'True if the node that answers leads' }),
+      since: time.nullable().meta({ description: 'Null if the node that answers does not lead' }),
+    }),
+    loops: z.array(loop).meta({ description: 'The loops of the node that answers' }),
+    store: z.object({
+      engine: z.enum(['sqlite', 'postgres']),
+      engine_version: z.string(),
+      location: z.string(),
+      schema_version: z.int(),
+      bytes: z.int(),
+      durable: z.boolean(),
+      durability: z.record(z.string(), z.string()),
+      pooled: z.boolean(),
+      clock_skew_ms: z.number().meta({ description: "The store's clock minus the clock of the node" }),
+    }),
+    redis: z.enum(['ok', 'away', 'full']).nullable().meta({ description: 'Null without Redis' }),
+    disks: z.array(z.object({ folder: z.string(), free_percent: z.number() })),
+  })
+  .meta({ id: 'System' }) satisfies z.ZodType<SystemShape>
 
 export const stats = z.record(z.enum(JOB_STATES), z.int())
 

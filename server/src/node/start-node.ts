@@ -158,6 +158,11 @@ export async function startNode(options: NodeOptions): Promise<ControlNode> {
   const running = () => [...loops, ...election.loops]
   const duties = (leading: Leading) => leaderDuties(services, { clock, loops: running, onTrouble, onAlert }, leading)
   const election = new Election({ world, store, bus, meter, clock, onTrouble, onChange, duties })
+  services.system.watch(() => ({
+    epoch: election.epoch,
+    leadsSinceMs: election.leadsSinceMs,
+    loops: running().map((loop) => loop.status),
+  }))
   // A waiting loop would notice a shorter interval only after its wait.
   settings.onChange(() => {
     for (const loop of running()) loop.hurry()

@@ -49,6 +49,7 @@ import {
   type SeriesService,
 } from './system/series.ts'
 import { createSettingsService, type SettingsService } from './system/settings.ts'
+import { createSystemService, type SystemService } from './system/system.ts'
 import { createHookService, createTriggerService, type HookService, type TriggerService } from './triggers/triggers.ts'
 import { createWebhookService, type WebhookService } from './webhooks/webhooks.ts'
 import { createWorkerService, type WorkerService } from './workers/workers.ts'
@@ -89,6 +90,7 @@ export interface Services {
   series: SeriesService
   audit: AuditService
   alerts: AlertService
+  system: SystemService
 }
 
 type GivenDeps = Omit<Deps, 'settings' | 'evidence' | 'fullDisks'>
@@ -148,6 +150,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     minuteCounts,
     seriesCounts,
     series: createSeriesService(deps),
+    system: createSystemService(deps),
     audit: createAuditService(deps),
     alerts: createAlertService(deps),
   }

@@ -19,6 +19,7 @@ const PAGES = [
   '/audit',
   '/alerts',
   '/settings',
+  '/system',
 ]
 
 /** No inline code and nothing from other sites, so that a script in a job's payload can never run. */

@@ -1,7 +1,16 @@
 import { z } from 'zod'
 import { page } from '../../contract/common.ts'
-import { alert, backup, listAlertsQuery, putSettingRequest, setting, settingParams } from '../../contract/system.ts'
+import {
+  alert,
+  backup,
+  listAlertsQuery,
+  putSettingRequest,
+  setting,
+  settingParams,
+  system,
+} from '../../contract/system.ts'
 import { callerOf } from '../auth/auth.ts'
+import { rationedRead } from '../metrics/store-check.ts'
 import { answers, WITH_BODY } from '../server/openapi.ts'
 import { type ApiInstance, listPage, type RouteContext } from './context.ts'
 
@@ -64,6 +73,26 @@ export function settingRoutes(app: ApiInstance, { services: { settings } }: Rout
       },
     },
     (request) => settings.reset(callerOf(request), request.params.name),
+  )
+}
+
+/** The size of the store is not read more often than the gauges of the metrics. */
+export function systemRoutes(app: ApiInstance, { services, world }: RouteContext, version: string): void {
+  const read = rationedRead(world, () => services.system.read())
+  app.get(
+    '/v1/system',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags: ['health'],
+        summary: 'Show the node that answers, its loops, its store, and the leader',
+        response: answers({ 200: ['The system, as this node sees it', system] }),
+      },
+    },
+    async () => {
+      const { node, ...rest } = await read()
+      return { node: { ...node, version, node_version: process.versions.node }, ...rest }
+    },
   )
 }
 

@@ -35,7 +35,7 @@ import { occurrenceRoutes } from '../routes/occurrences.ts'
 import { operationRoutes } from '../routes/operations.ts'
 import { queueRoutes } from '../routes/queues.ts'
 import { keyRoutes, submitRoutes } from '../routes/submit.ts'
-import { alertRoutes, backupRoutes, settingRoutes } from '../routes/system.ts'
+import { alertRoutes, backupRoutes, settingRoutes, systemRoutes } from '../routes/system.ts'
 import { deliveryRoutes, hookRoutes, triggerRoutes } from '../routes/triggers.ts'
 import { webhookRoutes } from '../routes/webhooks.ts'
 import { agentRoutes, workerRoutes } from '../routes/workers.ts'
@@ -194,6 +194,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
         feeds,
       }
       healthRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, { metrics, checkStore })
+      systemRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, options.version)
       if (roles.has('gateway')) gatewayRoutes(scope, context)
       if (!roles.has('api')) return
       apiRoutes(scope, context)

@@ -62,6 +62,7 @@ export class Election {
   readonly #loop: Loop
   #unsubscribe = () => {}
   #term: Term | null = null
+  #beganAtMs = 0
   #trustedUntilMs = 0
   /** The epoch and the server, as the store last reported them. */
   #epoch = 0
@@ -92,6 +93,11 @@ export class Election {
   /** The epoch in which this node leads; null while it does not lead. */
   get epoch(): number | null {
     return this.#term?.epoch ?? null
+  }
+
+  /** Since when this node leads; null while it does not lead. */
+  get leadsSinceMs(): number | null {
+    return this.#term === null ? null : this.#beganAtMs
   }
 
   /** The loop of the election, and the duties while this node leads. */
@@ -168,6 +174,7 @@ export class Election {
     const { world, bus, meter, onTrouble, duties } = this.#options
     const term = { holder: this.#holder, epoch }
     this.#term = term
+    this.#beganAtMs = world.now()
     const trusted = () => this.#term === term && world.monotonic() < this.#trustedUntilMs
     this.#duties = duties({ ...term, trusted }).map(({ wokenBy, ...duty }) => {
       const loop = new Loop({ ...duty, world, meter, when: trusted, onTrouble })

@@ -1,5 +1,6 @@
 import type { World } from '@ichido/sdk/world'
 import type { Meter } from '../../services/system/meter.ts'
+import type { LoopStatus } from '../../services/system/system.ts'
 
 export interface LoopOptions {
   name: string
@@ -27,6 +28,7 @@ export class Loop {
   #stopped = true
   #hurried = false
   #lateAtMs = 0
+  #last: { endedAtMs: number; tookMs: number } | null = null
 
   constructor(options: LoopOptions) {
     this.name = options.name
@@ -62,6 +64,17 @@ export class Loop {
     return !this.#stopped && this.#options.world.monotonic() > this.#lateAtMs
   }
 
+  /** For people: how often it runs, and how its last successful tick went. */
+  get status(): LoopStatus {
+    return {
+      name: this.name,
+      intervalMs: this.#options.intervalMs(),
+      late: this.late,
+      lastEndedAtMs: this.#last?.endedAtMs ?? null,
+      lastTookMs: this.#last?.tookMs ?? null,
+    }
+  }
+
   #inTime(): void {
     const { world, intervalMs } = this.#options
     this.#lateAtMs = world.monotonic() + Math.max(LATE_MIN_MS, LATE_INTERVALS * intervalMs())
@@ -78,10 +91,12 @@ export class Loop {
     this.#hurried = false
     this.#running = (async () => {
       if (when?.() === false) return this.#inTime()
+      const beganMs = world.monotonic()
       try {
         waitMs = Math.min(intervalMs, Math.max(0, (await tick()) ?? intervalMs))
         this.#inTime()
-        meter.looped(name, world.now())
+        this.#last = { endedAtMs: world.now(), tookMs: world.monotonic() - beganMs }
+        meter.looped(name, this.#last.endedAtMs)
       } catch (error) {
         onTrouble(name, error)
       }

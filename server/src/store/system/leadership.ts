@@ -46,6 +46,36 @@ export const readLeadership = statement('read_leadership', {
   sqlite: `SELECT epoch, holder, now_ms() AS now, '' AS server FROM ichido.leadership WHERE id = 1`,
 })
 
+/** `present` is 0 if there is no leader, or its term has expired. */
+const readSystem = statement('read_system', {
+  params: {},
+  row: { epoch: 'integer', present: 'integer', version: 'text', bytes: 'integer' },
+  postgres: `SELECT epoch, CASE WHEN holder IS NOT NULL AND expires_at > now_ms() THEN 1 ELSE 0 END AS present,
+      current_setting('server_version') AS version, pg_database_size(current_database()) AS bytes
+    FROM ichido.leadership WHERE id = 1`,
+  sqlite: `SELECT epoch, CASE WHEN holder IS NOT NULL AND expires_at > now_ms() THEN 1 ELSE 0 END AS present,
+      sqlite_version() AS version,
+      (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS bytes
+    FROM ichido.leadership WHERE id = 1`,
+})
+
+export interface StoreFacts {
+  epoch: number
+  /** A node leads now. */
+  present: boolean
+  /** Of the engine. */
+  version: string
+  bytes: number
+}
+
+export function findStoreFacts(): Command<StoreFacts> {
+  return command('find_system', function* work(): Work<StoreFacts> {
+    const row = yield* one(readSystem, {})
+    if (row === undefined) throw new Error('The leadership has no row')
+    return { ...row, present: row.present === 1 }
+  })
+}
+
 export interface LeadershipStatus {
   /** The epoch of the row; it is ours if `held`. */
   epoch: number
