@@ -33,6 +33,8 @@ function post({ url, address, headers, body }: Message, signal: AbortSignal): Pr
       lookup: (_host, { all }, done) => (all ? done(null, [{ address, family }]) : done(null, address, family)),
     })
     request.on('error', reject)
+    // After an answer this changes nothing. A receiver that switches protocols gives none.
+    request.on('close', () => reject(new Error('The receiver closed the connection without an answer')))
     request.on('response', (response) => {
       const status = response.statusCode ?? 0
       let bytes = 0
