@@ -17,6 +17,7 @@ export const pageWords = words(
     audit: 'Audit',
     settings: 'Settings',
     alerts: 'Alerts',
+    webhooks: 'Webhooks',
     work: 'Work',
     access: 'Access',
     operation: 'Operation',
@@ -34,6 +35,7 @@ export const pageWords = words(
     audit: '監査',
     settings: '設定',
     alerts: 'アラート',
+    webhooks: 'Webhook',
     work: '作業',
     access: 'アクセス',
     operation: '運用',
@@ -74,6 +76,7 @@ export const NAVIGATION: { word: WordName; links: PageLink[] }[] = [
     word: 'operation',
     links: [
       { path: '/alerts', word: 'alerts', needs: 'readAll' },
+      { path: '/webhooks', word: 'webhooks', needs: 'readAll' },
       { path: '/settings', word: 'settings', needs: 'readAll' },
     ],
   },
@@ -94,6 +97,8 @@ export const PAGES = [
   { path: '/tokens', load: () => import('./pages/tokens.tsx') },
   { path: '/audit', load: () => import('./pages/audit.tsx') },
   { path: '/alerts', load: () => import('./pages/alerts.tsx') },
+  { path: '/webhooks', load: () => import('./pages/webhooks.tsx') },
+  { path: '/webhooks/:id', load: () => import('./pages/webhook.tsx') },
   { path: '/settings', load: () => import('./pages/settings.tsx') },
 ].map(({ path, load }) => ({ path, Page: lazy(load) }))
 
