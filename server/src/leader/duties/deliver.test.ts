@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { verifyDelivery } from '../../core/schedule/hook-signature.ts'
 import type { Courier } from '../../courier/port.ts'
@@ -298,13 +299,18 @@ describe.each(ENGINES)('%s', (engine) => {
     }
     const { webhook_id } = await listen()
     receiver.answer = () => (response) => response.writeHead(200).write('more is to come')
+    let heads = 0
+    const count = () => {
+      heads++
+    }
+    subscribe('http.client.response.finish', count)
     await endJob(services())
     const tick = await deliverer(services(), { world })
     await delivering(tick, 'the message', async () => receiver.arrived.length === 1)
-    await until('the answer', async () => {
-      for (const timeout of timeouts) timeout()
-      return (await onlyDelivery(webhook_id))?.attempts === 1
-    })
+    await until('the head of the answer', async () => heads > 0)
+    unsubscribe('http.client.response.finish', count)
+    for (const timeout of timeouts) timeout()
+    await until('the answer', async () => (await onlyDelivery(webhook_id))?.attempts === 1)
     expect(await onlyDelivery(webhook_id)).toMatchObject({ state: 'delivered', last_status: 200, last_error: null })
   })
 
