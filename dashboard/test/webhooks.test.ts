@@ -8,11 +8,13 @@ import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { signIn } from './visitor.ts'
 import { MARKUP } from './work.ts'
 
+const VIEWER = { userId: 'eve', role: 'viewer', name: '', ttlSeconds: null } as const
+
 let browser: Browser
 let stage: Stage
 beforeAll(async () => {
   browser = await openBrowser()
-  stage = await setStage(browser, {}, { courier })
+  stage = await setStage(browser, {}, { deps: { courier } })
 }, FETCH_TIMEOUT_MS)
 afterAll(async () => {
   await stage.close()
@@ -83,7 +85,7 @@ test('a webhook is made, tested, redriven, rotated, disabled and deleted', async
   await confirm('Enable')
   await expect.poll(async () => (await webhooks.get(id)).enabled).toBe(true)
 
-  const { token } = await http.services.tokens.create(LOCAL_ADMIN, { userId: 'eve', role: 'viewer' } as never)
+  const { token } = await http.services.access.createToken(LOCAL_ADMIN, VIEWER)
   await signIn(stage, token)
   await stage.visit(`/webhooks/${id}`)
   await row.waitFor()
