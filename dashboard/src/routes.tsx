@@ -18,6 +18,7 @@ export const pageWords = words(
     settings: 'Settings',
     alerts: 'Alerts',
     system: 'System',
+    webhooks: 'Webhooks',
     work: 'Work',
     access: 'Access',
     operation: 'Operation',
@@ -36,6 +37,7 @@ export const pageWords = words(
     settings: '設定',
     alerts: 'アラート',
     system: 'システム',
+    webhooks: 'Webhook',
     work: '作業',
     access: 'アクセス',
     operation: '運用',
@@ -76,6 +78,7 @@ export const NAVIGATION: { word: WordName; links: PageLink[] }[] = [
     word: 'operation',
     links: [
       { path: '/alerts', word: 'alerts', needs: 'readAll' },
+      { path: '/webhooks', word: 'webhooks', needs: 'readAll' },
       { path: '/settings', word: 'settings', needs: 'readAll' },
       { path: '/system', word: 'system', needs: 'readAll' },
     ],
@@ -97,6 +100,8 @@ export const PAGES = [
   { path: '/tokens', load: () => import('./pages/tokens.tsx') },
   { path: '/audit', load: () => import('./pages/audit.tsx') },
   { path: '/alerts', load: () => import('./pages/alerts.tsx') },
+  { path: '/webhooks', load: () => import('./pages/webhooks.tsx') },
+  { path: '/webhooks/:id', load: () => import('./pages/webhook.tsx') },
   { path: '/settings', load: () => import('./pages/settings.tsx') },
   { path: '/system', load: () => import('./pages/system.tsx') },
 ].map(({ path, load }) => ({ path, Page: lazy(load) }))

@@ -18,6 +18,7 @@ const PAGES = [
   '/tokens',
   '/audit',
   '/alerts',
+  '/webhooks',
   '/settings',
   '/system',
 ]

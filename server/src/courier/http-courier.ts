@@ -32,12 +32,20 @@ function post({ url, address, headers, body }: Message, signal: AbortSignal): Pr
       // The name was resolved and checked before. A second lookup could give another address (DNS rebinding).
       lookup: (_host, { all }, done) => (all ? done(null, [{ address, family }]) : done(null, address, family)),
     })
-    request.on('error', reject)
+    let status: number | null = null
+    // An answer that has begun counts, even if its body never ends.
+    request.on('error', (error) => (status === null ? reject(error) : resolve(status)))
+    // After an answer this changes nothing. A receiver that switches protocols gives none.
+    request.on(
+      'close',
+      () => status === null && reject(new Error('The receiver closed the connection without an answer')),
+    )
     request.on('response', (response) => {
-      const status = response.statusCode ?? 0
+      const answered = response.statusCode ?? 0
+      status = answered
       let bytes = 0
       const done = () => {
-        resolve(status)
+        resolve(answered)
         request.destroy()
       }
       // A short answer is read to its end, so that the receiver does not see a broken connection.

@@ -4,7 +4,7 @@ export interface Courier {
   resolve(host: string): Promise<string[]>
   /**
    * Sends one message to this address, whatever the name resolves to by now, and returns the status. It follows no
-   * redirects. Rejects if there is no answer, and when the signal aborts.
+   * redirects. Rejects if there is no answer before the signal aborts. If the answer has begun by then, its status counts.
    */
   post(message: Message, signal: AbortSignal): Promise<number>
 }

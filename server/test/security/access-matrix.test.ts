@@ -216,6 +216,8 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /tokens': 'everybody',
   'GET /audit': 'everybody',
   'GET /alerts': 'everybody',
+  'GET /webhooks': 'everybody',
+  'GET /webhooks/{id}': 'everybody',
   'GET /settings': 'everybody',
   'GET /system': 'everybody',
   'GET /assets/{file}': 'everybody',

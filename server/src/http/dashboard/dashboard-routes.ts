@@ -18,6 +18,8 @@ const PAGES = [
   '/tokens',
   '/audit',
   '/alerts',
+  '/webhooks',
+  '/webhooks/:id',
   '/settings',
   '/system',
 ]

@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { verifyDelivery } from '../../core/schedule/hook-signature.ts'
 import type { Courier } from '../../courier/port.ts'
@@ -285,6 +286,71 @@ describe.each(ENGINES)('%s', (engine) => {
     } finally {
       await slow.close()
     }
+  })
+
+  test('an answer whose body never ends counts by its status', async () => {
+    const timeouts: (() => void)[] = []
+    const world = {
+      ...realWorld,
+      after: (ms: number, callback: () => void) => {
+        if (ms === 15_000) timeouts.push(callback)
+        return ms === 15_000 ? () => {} : realWorld.after(ms, callback)
+      },
+    }
+    const { webhook_id } = await listen()
+    receiver.answer = () => (response) => response.writeHead(200).write('more is to come')
+    let heads = 0
+    const count = () => {
+      heads++
+    }
+    subscribe('http.client.response.finish', count)
+    await endJob(services())
+    const tick = await deliverer(services(), { world })
+    await delivering(tick, 'the message', async () => receiver.arrived.length === 1)
+    await until('the head of the answer', async () => heads > 0)
+    unsubscribe('http.client.response.finish', count)
+    for (const timeout of timeouts) timeout()
+    await until('the answer', async () => (await onlyDelivery(webhook_id))?.attempts === 1)
+    expect(await onlyDelivery(webhook_id)).toMatchObject({ state: 'delivered', last_status: 200, last_error: null })
+  })
+
+  test('a receiver that switches protocols instead of answering fails at once', async () => {
+    const { webhook_id } = await listen()
+    receiver.answer = () => (response) =>
+      response.socket?.end('HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n')
+    await endJob(services())
+    const tick = await deliverer(services())
+    await delivering(tick, 'a failed try', async () => (await onlyDelivery(webhook_id))?.attempts === 1)
+    expect(await onlyDelivery(webhook_id)).toMatchObject({ state: 'pending', last_status: null })
+  })
+
+  test('receivers that never answer leave room for the others', async () => {
+    const timeouts = new Map<string, (() => void)[]>()
+    const [queue, healthy] = [unique('q'), unique('q')]
+    // Four hosts fill all places for messages on their way. Each has more messages than places.
+    for (let i = 0; i < 4; i++) {
+      const { webhook_id: silent } = await listen({ queue })
+      const [url, id] = [`http://silent-${i}.invalid/`, silent]
+      await sql(store(), 'UPDATE ichido.webhooks SET url = $1 WHERE id = $2', url, id)
+    }
+    const { webhook_id } = await listen({ queue: healthy })
+    const deaf: Courier = {
+      resolve: async () => ['127.0.0.1'],
+      post: ({ url, ...message }, signal) => {
+        if (!url.hostname.startsWith('silent')) return courier.post({ url, ...message }, signal)
+        return new Promise((_, reject) => {
+          const fail = () => reject(new Error('No answer'))
+          timeouts.set(url.hostname, [...(timeouts.get(url.hostname) ?? []), fail])
+        })
+      },
+    }
+    for (let i = 0; i < 12; i++) await endJob(services(), 'succeed', { queue })
+    const tick = await deliverer(services(), { courier: deaf })
+    await delivering(tick, 'all places to be taken', async () => [...timeouts.values()].flat().length === 16)
+    await endJob(services(), 'succeed', { queue: healthy })
+    // Each of them times out once. Their next messages must not take all places again.
+    for (const fail of [...timeouts.values()].flat()) fail()
+    await allIn(tick, webhook_id, 'delivered')
   })
 
   test('messages about one job arrive in their order, even if the first one fails', async () => {

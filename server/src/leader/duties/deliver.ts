@@ -16,8 +16,11 @@ interface DeliverOptions extends Pick<Deps, 'world' | 'store' | 'bus' | 'meter' 
 /** Messages on their way at a time, in all and to one host: a slow receiver must not delay the others. */
 const SENDING_MAX = 16
 const SENDING_TO_HOST_MAX = 4
+/** Messages on their way to hosts that gave no answer the last time, in all. Four silent hosts would take all places. */
+const SENDING_TO_SILENT_MAX = 8
 /** A receiver that has not answered by then counts as failed. */
 const ANSWER_WITHIN_MS = 15_000
+const NO_ANSWER = `No answer in ${ANSWER_WITHIN_MS / 1000} s`
 const ERROR_CHARS_MAX = 500
 const GONE = 410
 
@@ -30,13 +33,17 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
   const { world, store, bus, meter, settings, courier, onTrouble } = options
   /** The host of each delivery that is on its way. */
   const sending = new Map<string, string>()
+  /** Hosts that gave no answer the last time. There are at most as many as webhooks. */
+  const silent = new Set<string>()
 
   function start(delivery: DueDelivery, host: string, nowMs: number): void {
     sending.set(delivery.deliveryId, host)
     void send(delivery, nowMs)
-      .then((done) =>
-        store.write(recordDelivery(leading, done)).then((recorded) => recorded && meter.delivered(done.outcome)),
-      )
+      .then(async (done) => {
+        if (done.status === null) silent.add(host)
+        else silent.delete(host)
+        if (await store.write(recordDelivery(leading, done))) meter.delivered(done.outcome)
+      })
       // When the term is over, or the node stops, the next leader sends the message.
       .catch((error: unknown) => leading.trusted() && onTrouble('deliver', error))
       .finally(() => {
@@ -57,9 +64,7 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
   async function answerOf({ deliveryId, webhook, payload }: DueDelivery, nowMs: number) {
     const timeout = new AbortController()
     const answered = new AbortController()
-    void sleep(world, ANSWER_WITHIN_MS, answered.signal).then(() =>
-      timeout.abort(new Error(`No answer in ${ANSWER_WITHIN_MS / 1000} s`)),
-    )
+    void sleep(world, ANSWER_WITHIN_MS, answered.signal).then(() => timeout.abort())
     try {
       const allowPrivate = settings.get('webhooks_allow_private') === 1
       const receiver = await unlessAborted(findReceiver(courier, webhook.url, allowPrivate), timeout.signal)
@@ -68,10 +73,10 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
       if (webhook.oldSecret !== null && webhook.oldSecret.untilMs > nowMs) secrets.push(webhook.oldSecret.secret)
       const signed = signedHeaders(secrets, { id: deliveryId, atMs: nowMs, body: payload })
       const headers = { 'content-type': 'application/json', 'user-agent': 'Ichido', ...signed }
-      const sent = courier.post({ ...receiver, headers, body: payload }, timeout.signal)
-      const status = await unlessAborted(sent, timeout.signal)
+      const status = await courier.post({ ...receiver, headers, body: payload }, timeout.signal)
       return { status, error: status >= 200 && status < 300 ? null : refusal(status) }
     } catch (error) {
+      if (timeout.signal.aborted) return { status: null, error: NO_ANSWER }
       return { status: null, error: (error instanceof Error ? error.message : String(error)).slice(0, ERROR_CHARS_MAX) }
     } finally {
       answered.abort()
@@ -86,7 +91,8 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
       if (sending.size >= SENDING_MAX) break
       const host = hostOf(new URL(delivery.webhook.url))
       const isBusy = hosts.filter((one) => one === host).length >= SENDING_TO_HOST_MAX
-      if (isBusy || sending.has(delivery.deliveryId)) continue
+      const isSilent = silent.has(host) && hosts.filter((one) => silent.has(one)).length >= SENDING_TO_SILENT_MAX
+      if (isBusy || isSilent || sending.has(delivery.deliveryId)) continue
       hosts.push(host)
       start(delivery, host, nowMs)
     }
