@@ -4,7 +4,7 @@ import { WORKER } from '../../server/src/testing/http/cloud-worker.ts'
 import { lead, redriver } from '../../server/src/testing/store/dead-letters.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { signIn } from './visitor.ts'
-import { MARKUP, submit } from './work.ts'
+import { MARKUP, shortId, submit } from './work.ts'
 
 let browser: Browser
 let stage: Stage
@@ -74,8 +74,8 @@ test('a group is counted, redriven with a pace, followed and aborted', async () 
   const { store } = stage.http.services.deps
   const tick = redriver(store, await lead(store))
 
-  await stage.page.getByRole('checkbox', { name: `Select job ${other.slice(-8)}` }).check()
-  await stage.page.getByRole('checkbox', { name: `Select job ${ids[0]?.slice(-8)}` }).check()
+  await stage.page.getByRole('checkbox', { name: `Select job ${shortId(other)}` }).check()
+  await stage.page.getByRole('checkbox', { name: `Select job ${shortId(ids[0] ?? '')}` }).check()
   await press('Redrive 2 selected')
   await press('Redrive 2 dead letters')
   await redrives.getByText('0 of 2').waitFor()

@@ -133,6 +133,7 @@ const NO_FILTER = {
   kind: null,
   label: null,
   key: null,
+  shortId: null,
   createdFromMs: null,
   createdToMs: null,
   errorCode: null,

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import { finish, lease } from '../../server/src/testing/http/cloud-worker.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
-import { QUEUE, submit } from './work.ts'
+import { QUEUE, shortId, submit } from './work.ts'
 
 let browser: Browser
 let stage: Stage
@@ -133,7 +133,7 @@ test('the keyboard alone searches, walks through the rows and opens one', async 
   await stage.page.keyboard.press('j')
   await rowOf(older).locator('a:focus').waitFor()
   await stage.page.keyboard.press('Enter')
-  await stage.page.getByRole('heading', { name: `Job ${older.slice(-8)}` }).waitFor()
+  await stage.page.getByRole('heading', { name: `Job ${shortId(older)}` }).waitFor()
   await stage.page.keyboard.press('?')
   await stage.page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor()
   await stage.page.keyboard.press('Escape')

@@ -24,3 +24,6 @@ interface SubmitOptions {
   labels?: Record<string, string>
   stages?: { name: string; from: number; to: number }[]
 }
+
+/** The id of a job as pages show it. */
+export const shortId = (id: string): string => `${id.slice(0, 13)}…${id.slice(-4)}`

@@ -4,13 +4,12 @@ import { Link } from 'wouter-preact'
 import { FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { Age, nowMs } from '../parts/text.tsx'
+import { Age, nowMs, shortId } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
 import { LIVE_MS, useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
 import { formatInstant, formatNumber, words } from '../words.ts'
 import { type Letters, RedriveDialog, Redrives } from './dead-letters-redrive.tsx'
-import { shortId } from './jobs.tsx'
 
 const w = words(
   {

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
 import { Loaded } from '../parts/loaded.tsx'
-import { ACTIVE, Command, Copy, errorText, Instant, Json, Pill, Span } from '../parts/text.tsx'
+import { ACTIVE, Command, Copy, errorText, Instant, Json, Pill, Span, shortId } from '../parts/text.tsx'
 import { client } from '../server/call.ts'
 import { LIVE_MS, readAgain, useRead } from '../server/queries.ts'
 import { useMayChange } from '../server/session.ts'
@@ -14,7 +14,6 @@ import { Files } from './job-files.tsx'
 import { Logs } from './job-logs.tsx'
 import { Stepper } from './job-stepper.tsx'
 import { Timeline } from './job-timeline.tsx'
-import { shortId } from './jobs.tsx'
 
 const w = words(
   {

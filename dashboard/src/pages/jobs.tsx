@@ -4,7 +4,7 @@ import { Link } from 'wouter-preact'
 import { FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, stateWord } from '../parts/text.tsx'
+import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, shortId, stateWord } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
@@ -98,9 +98,6 @@ const NAMES = [
   'waiting_longer_than_seconds',
 ] as const
 type Name = (typeof NAMES)[number]
-
-/** As in the command line: enough of an id to find it. */
-export const shortId = (id: string): string => id.slice(-8)
 
 export default function Jobs() {
   const { filters, change, clear, isEmpty } = useFilters(NAMES)

@@ -5,12 +5,11 @@ import { ActionDialog, notify } from '../parts/dialog.tsx'
 import { FilterField, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { Age, Instant } from '../parts/text.tsx'
+import { Age, Instant, shortId } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
 import { CALM_MS, readAgain, useRead } from '../server/queries.ts'
 import { useMayChange } from '../server/session.ts'
 import { words } from '../words.ts'
-import { shortId } from './jobs.tsx'
 
 const w = words(
   {

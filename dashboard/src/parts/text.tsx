@@ -49,6 +49,9 @@ const w = words(
 
 export const stateWord = (state: JobState): string => w()[state]
 
+/** The time in an id, which leads to the job, and enough of the random part; the command line and `short_id` of the API take it. */
+export const shortId = (id: string): string => `${id.slice(0, 13)}…${id.slice(-4)}`
+
 /** Jobs that can still be canceled. */
 export const ACTIVE: readonly JobState[] = ['PENDING', 'ASSIGNED', 'RUNNING', 'ORPHANED']
 

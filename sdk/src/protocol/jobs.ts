@@ -110,6 +110,8 @@ export interface JobFilterShape {
   label?: string
   /** Only the job that was submitted with this key. */
   key?: string
+  /** Only jobs whose id has this short form: its first 13 characters, `…` or `...`, and its last 4 to 12. */
+  short_id?: string
   /** Only jobs whose latest run has an error with this code. */
   error_code?: string
   /** Only jobs with this text in the kind, a label's value, the error's message or a small payload. */

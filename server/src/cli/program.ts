@@ -24,6 +24,7 @@ import { addDefinitions } from './commands/schedules/definitions.ts'
 import { addHooks } from './commands/schedules/hooks.ts'
 import { addTriggers } from './commands/schedules/triggers.ts'
 import { addDoctor } from './doctor/doctor.ts'
+import { addExamples } from './examples.ts'
 import { EXIT, type ExitCode, Failure, report } from './output/exit.ts'
 import { outText, sayText } from './output/terminal.ts'
 import { commandLine, VERSION } from './self.ts'
@@ -89,6 +90,7 @@ export function createProgram(): Command {
   ])
     add(program)
   pointToHelp(program, '')
+  addExamples(program)
   return program
 }
 

@@ -36,6 +36,9 @@ export const label = z
   })
   .meta({ description: 'A label of the job, as name:value' })
 
+/** The first part is the time of the id, in milliseconds, so an index finds the few ids that begin with it. */
+export const SHORT_ID_PATTERN = /^[0-9a-f]{8}-[0-9a-f]{4}(?:…|\.\.\.)[0-9a-f]{4,12}$/i
+
 /** Ten years. */
 const WAITING_SECONDS_MAX = 315_360_000
 
@@ -51,6 +54,18 @@ const searched = z
 
 const key = dedupeKey.meta({ description: 'The idempotency key that the job was submitted with' })
 
+const shortId = z
+  .string()
+  .max(40)
+  .toLowerCase()
+  .regex(SHORT_ID_PATTERN, {
+    error: 'must be the first 13 characters of an id, … or ..., and its last 4 to 12 characters',
+  })
+  .transform((text) => text.replace('...', '…'))
+  .meta({
+    description: 'The short form of an id: its first 13 characters, `…` or `...`, and its last 4 to 12 characters',
+  })
+
 /** The SDK has the same names, so that the library and a client can send each of them. */
 const jobFilterFields = {
   state: states.optional(),
@@ -59,6 +74,7 @@ const jobFilterFields = {
   user_id: userName.optional(),
   label: label.optional(),
   key: key.optional(),
+  short_id: shortId.optional(),
   error_code: z.string().min(1).max(256).optional().meta({ description: "The code of the latest run's error" }),
   text: searched.optional(),
   waiting_longer_than_seconds: z.coerce

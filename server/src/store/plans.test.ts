@@ -22,6 +22,7 @@ import { openNode } from '../testing/store/store.ts'
 import { countDeadLetters } from './dead-letters/dead-letters.ts'
 import type { PostgresStore } from './engines/postgres/postgres.ts'
 import { lockEndedState, lockHeldRun, readCancels, requestCancel } from './jobs/cancel-or-delete.ts'
+import { idAt } from './jobs/job-filter.sql.ts'
 import { countListed, countStates, EVERY_JOB, type JobFilter, listJobs } from './jobs/list-jobs.ts'
 import { findJob, readJobs, readKeptJob, readKeptJobs } from './jobs/read-jobs.ts'
 import { findLastTags } from './leasing/fair-tags.ts'
@@ -274,6 +275,7 @@ describe('a page of a list reads about a page of rows:', () => {
     ['with a label', { label: { name: 'team', value: 'x' } }],
     ['with a label that nothing has', { label: { name: 'team', value: 'y' } }],
     ['with a key that nothing has', { key: 'absent' }],
+    ['with a short id', { shortId: `${idAt(now).slice(0, 13)}…0000` }],
     ['made before some time', { createdToMs: now - 86_400_000 }],
     ['made after some time', { createdFromMs: now + 86_400_000 }],
     ['of a user, made until now', { userId: 'heavy', createdFromMs: now - 3_600_000, createdToMs: now + 3_600_000 }],

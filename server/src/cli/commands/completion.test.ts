@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
 import { ichido } from '../testing/cli.ts'
 
@@ -18,10 +18,31 @@ test('bash completes commands, subcommands, flags and choices', async () => {
   expect(await offered('ichido', 'jobs', 'l')).toEqual(['list', 'logs'])
   expect(await offered('ichido', 'jobs', 'list', '--wat')).toEqual(['--watch'])
   expect(await offered('ichido', 'jobs', 'list', '--queue', 'q', '--ki')).toEqual(['--kind'])
-  expect(await offered('ichido', 'completion', 'b')).toEqual(['bash'])
+  expect(await offered('ichido', 'completion', 'z')).toEqual(['zsh'])
 })
 
 test('bash offers no hidden command, and nothing for an unknown word', async () => {
   expect(await offered('ichido', 'sched')).toEqual([''])
   expect(await offered('ichido', '')).toEqual(expect.arrayContaining(['serve', 'settings', '--version', '--help']))
+})
+
+const has = (shell: string) => spawnSync(shell, ['--version']).status === 0
+
+/** In a script, every command is followed by the words that can follow it. */
+const PLACES = {
+  bash: /^ {4}'([^']*)'\) words='([^']*)' ;;$/gm,
+  zsh: /^ {4}'([^']*)'\) line='([^']*)' ;;$/gm,
+  fish: /^ {4}case '([^']*)'\n {6}string split ' ' -- '([^']*)'$/gm,
+}
+
+test.each(['zsh', 'fish'] as const)('the script of %s has the words of bash, and loads in its shell', async (shell) => {
+  const [bash, other] = [await ichido(['completion', 'bash']), await ichido(['completion', shell])]
+  const placesOf = (text: string, pattern: RegExp) =>
+    [...text.matchAll(pattern)].map(([, path, words]) => [path, words])
+  const places = placesOf(other.stdout, PLACES[shell])
+  expect(places.length).toBeGreaterThan(50)
+  expect(places).toEqual(placesOf(bash.stdout, PLACES.bash))
+  if (!has(shell)) return
+  const script = shell === 'zsh' ? `compdef() { :; }\n${other.stdout}` : other.stdout
+  expect(spawnSync(shell, ['-c', script], { encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' })
 })

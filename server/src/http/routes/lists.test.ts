@@ -78,11 +78,29 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     })
   })
 
+  test('a short id finds its job in any state, and no other', async () => {
+    const one = await submit({ kind: 'short', queue: 'short' })
+    const other = await submit({ kind: 'short', queue: 'short' })
+    await http.call('POST', `/v1/jobs/${one}/cancel`)
+    const short = (id: string, dots = '…') => encodeURIComponent(`${id.slice(0, 13)}${dots}${id.slice(-4)}`)
+    for (const id of [one, other]) {
+      expect(await ids(`/v1/jobs?short_id=${short(id)}`)).toEqual([id])
+      expect(await ids(`/v1/jobs?queue=short&short_id=${short(id.toUpperCase(), '...')}`)).toEqual([id])
+    }
+    expect(await ids(`/v1/jobs?state=CANCELED&short_id=${short(one)}`)).toEqual([one])
+    expect(await ids(`/v1/jobs?state=CANCELED&short_id=${short(other)}`)).toEqual([])
+    const absent = `${one.slice(0, -4)}${one.endsWith('0000') ? '0001' : '0000'}`
+    expect(await ids(`/v1/jobs?short_id=${short(absent)}`)).toEqual([])
+  })
+
   test.each([
     ['state', 'DONE'],
     ['text', ''],
     ['text', 'x'.repeat(257)],
     ['text', '%00'],
+    ['short_id', '01990f3a…1d07'],
+    ['short_id', '01990f3a-7c1e…%251d'],
+    ['short_id', '01990f3a-7c1e…'],
     ['error_code', ''],
     ['waiting_longer_than_seconds', '-1'],
     ['waiting_longer_than_seconds', 'soon'],

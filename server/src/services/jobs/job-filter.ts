@@ -11,6 +11,7 @@ export function jobFilterOf(query: JobFilterInput): JobFilter {
     kind: query.kind ?? null,
     label: query.label ?? null,
     key: query.key ?? null,
+    shortId: query.short_id ?? null,
     errorCode: query.error_code ?? null,
     text: query.text ?? null,
     waitingLongerThanMs:

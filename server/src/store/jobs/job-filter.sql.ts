@@ -15,6 +15,8 @@ export interface JobFilter {
   kind: string | null
   label: { name: string; value: string } | null
   key: string | null
+  /** The first 13 characters of the id, `…`, and its last characters. */
+  shortId: string | null
   /** The code of the latest run's error. */
   errorCode: string | null
   /** Text in the kind, a label's value, the message of the latest run's error or a small payload; the case does not matter. */
@@ -33,6 +35,7 @@ export const EVERY_JOB: JobFilter = {
   kind: null,
   label: null,
   key: null,
+  shortId: null,
   errorCode: null,
   text: null,
   waitingLongerThanMs: null,
@@ -134,14 +137,25 @@ function indexed(filter: JobFilter, state: string | null, lead: Alias, bind: Bin
   }
 }
 
+/** The smallest and the largest rest of an id, after its time. */
+const FIRST_REST = '-0000-0000-000000000000'
+const LAST_REST = '-ffff-ffff-ffffffffffff'
+
 /** The ids that are looked at. */
-function range({ createdFromMs, createdToMs, waitingLongerThanMs }: JobFilter, lead: Alias, span: Span, bind: Bind) {
+function range(filter: JobFilter, lead: Alias, span: Span, bind: Bind): string[] {
+  const { createdFromMs, createdToMs, waitingLongerThanMs, shortId } = filter
   const { order, after, until, nowMs } = span
   const [beyond, within] = order === 'newest' ? ['<', '>='] : ['>', '<=']
   const where: string[] = []
   if (createdFromMs !== null) where.push(`${ID[lead]} >= ${bind(idAt(createdFromMs - SKEW_MS))}`)
   const toMs = Math.min(createdToMs ?? Infinity, waitingLongerThanMs === null ? Infinity : nowMs - waitingLongerThanMs)
   if (toMs !== Infinity) where.push(`${ID[lead]} < ${bind(idAt(toMs + SKEW_MS))}`)
+  if (shortId !== null) {
+    // One millisecond of ids, so that few are read.
+    const [begin = '', end = ''] = shortId.split('…')
+    where.push(`${ID[lead]} >= ${bind(`${begin}${FIRST_REST}`)}`, `${ID[lead]} <= ${bind(`${begin}${LAST_REST}`)}`)
+    where.push(`CAST(${ID[lead]} AS text) LIKE ${bind(`%${end}`)}`)
+  }
   if (after !== null) where.push(`${ID[lead]} ${beyond} ${bind(after)}`)
   if (until !== null) where.push(`${ID[lead]} ${within} ${bind(until)}`)
   return where

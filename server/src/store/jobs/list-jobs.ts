@@ -100,8 +100,20 @@ export function* statesCounted(given: JobFilter, max: number): Work<StateCount[]
 
 /** The filter as callers write it, for answers and the audit. */
 export function renderJobFilter(filter: JobFilter): JobFilterShape {
-  const { states, label, userId, queue, kind, key, errorCode, text, waitingLongerThanMs, createdFromMs, createdToMs } =
-    filter
+  const {
+    states,
+    label,
+    userId,
+    queue,
+    kind,
+    key,
+    shortId,
+    errorCode,
+    text,
+    waitingLongerThanMs,
+    createdFromMs,
+    createdToMs,
+  } = filter
   const instant = (ms: number) => new Date(ms).toISOString()
   return {
     ...(states.length === 0 ? {} : { state: states.join() as NonNullable<JobFilterShape['state']> }),
@@ -110,6 +122,7 @@ export function renderJobFilter(filter: JobFilter): JobFilterShape {
     ...(userId === null ? {} : { user_id: userId }),
     ...(label === null ? {} : { label: `${label.name}:${label.value}` }),
     ...(key === null ? {} : { key }),
+    ...(shortId === null ? {} : { short_id: shortId }),
     ...(errorCode === null ? {} : { error_code: errorCode }),
     ...(text === null ? {} : { text }),
     ...(waitingLongerThanMs === null ? {} : { waiting_longer_than_seconds: waitingLongerThanMs / 1000 }),

@@ -36,6 +36,7 @@ const isJobFilter = isObjectOf<JobFilter>({
   kind: orNull(isText),
   label: orNull(isObjectOf({ name: isText, value: isText })),
   key: orNull(isText),
+  shortId: orNull(isText),
   errorCode: orNull(isText),
   text: orNull(isText),
   waitingLongerThanMs: orNull(isNumber),

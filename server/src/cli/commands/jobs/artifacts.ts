@@ -5,6 +5,7 @@ import type { ArtifactShape } from '@ichido/sdk/protocol'
 import { artifactName } from '../../../contract/artifacts.ts'
 import { innermost } from '../../../core/node/store-errors.ts'
 import { type Connection, connect } from '../../connection/connect.ts'
+import { jobIdOf } from '../../connection/job-id.ts'
 import { Failure } from '../../output/exit.ts'
 import { bytesOf, bytesText, printPage } from '../../output/print.ts'
 import { LiveLine, out, outJson, say } from '../../output/terminal.ts'
@@ -14,8 +15,9 @@ interface ArtifactFlags {
   json?: boolean
 }
 
-export async function printArtifacts(jobId: string, { save, json }: ArtifactFlags): Promise<void> {
+export async function printArtifacts(given: string, { save, json }: ArtifactFlags): Promise<void> {
   const connection = connect()
+  const jobId = await jobIdOf(connection, given)
   const artifacts = await connection.transport.artifacts(jobId)
   if (save !== undefined) return saveAll(connection, artifacts, resolve(save), json ?? false)
   const { runs } = json || artifacts.length === 0 ? { runs: [] } : await connection.transport.get(jobId)

@@ -8,6 +8,7 @@ import {
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { type Connection, connect, query } from '../../connection/connect.ts'
+import { jobIdOf, jobIdsOf } from '../../connection/job-id.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { followProgress } from '../../output/follow.ts'
@@ -118,8 +119,10 @@ async function list({ group: grouped, limit, cursor, json, ...flags }: DeadListF
   if (!json && page.data.length > 0) say(`Retry them with ${commandLine('dead redrive JOB')}, or --all-matching`)
 }
 
-async function show(jobId: string, { json }: JsonFlag): Promise<void> {
-  const letter = await connect().ask<DeadLetterDetail>('GET', `/v1/dead-letters/${encodeURIComponent(jobId)}`)
+async function show(given: string, { json }: JsonFlag): Promise<void> {
+  const connection = connect()
+  const jobId = await jobIdOf(connection, given)
+  const letter = await connection.ask<DeadLetterDetail>('GET', `/v1/dead-letters/${encodeURIComponent(jobId)}`)
   if (json) return outJson(letter)
   const { job } = letter
   out(
@@ -144,13 +147,14 @@ async function show(jobId: string, { json }: JsonFlag): Promise<void> {
   say(`or with another payload: ${commandLine(`jobs retry ${jobId} --payload JSON`)}`)
 }
 
-async function redrive(jobIds: string[], { allMatching, dryRun, perSecond, wait, json, ...flags }: RedriveFlags) {
+async function redrive(given: string[], { allMatching, dryRun, perSecond, wait, json, ...flags }: RedriveFlags) {
   const filter = filterOf(flags)
   const named = Object.values(filter).some((value) => value !== undefined)
-  if (jobIds.length > 0 === (allMatching ?? false) || (named && !allMatching)) {
+  if (given.length > 0 === (allMatching ?? false) || (named && !allMatching)) {
     throw new Failure('Name jobs, or use --all-matching, with or without filters.', undefined, EXIT.usage)
   }
   const connection = connect()
+  const jobIds = await jobIdsOf(connection, given)
   const body = {
     ...(allMatching ? { filter } : { job_ids: jobIds }),
     ...(perSecond === undefined ? {} : { per_second: perSecond }),

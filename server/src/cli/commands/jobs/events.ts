@@ -2,6 +2,7 @@ import type { EventOfAllShape, EventsOfAllShape } from '@ichido/sdk/protocol'
 import { lineForTerminal } from '@ichido/sdk/terminal'
 import type { Command } from 'commander'
 import { type Connection, connect, query } from '../../connection/connect.ts'
+import { jobIdOf } from '../../connection/job-id.ts'
 import { followStream } from '../../connection/stream.ts'
 import { type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
@@ -34,8 +35,8 @@ export function addEvents(program: Command): void {
 }
 
 async function print({ job, json, follow = false, ...rest }: EventFlags): Promise<void> {
-  const filter = { ...rest, job_id: job }
   const connection = connect()
+  const filter = { ...rest, job_id: job && (await jobIdOf(connection, job)) }
   if (!follow) return printList(await firstPage(connection, filter), json)
   if (rest.limit !== undefined) throw new Failure('--limit goes without --follow.', undefined, EXIT.usage)
   for await (const { data } of followStream(connection, `/v1/events${query(filter)}`)) {

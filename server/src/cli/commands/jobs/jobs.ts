@@ -9,6 +9,7 @@ import {
 } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
+import { jobIdOf } from '../../connection/job-id.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { follow, showOutcome, waitingText } from '../../output/follow.ts'
@@ -57,8 +58,9 @@ export function addJobs(program: Command): void {
     .command('show <job-id>')
     .description('show a job with its runs')
     .option('--json', 'print JSON')
-    .action(async (jobId: string, { json }: JsonFlag) => {
-      const job = await connect().transport.get(jobId)
+    .action(async (given: string, { json }: JsonFlag) => {
+      const connection = connect()
+      const job = await connection.transport.get(await jobIdOf(connection, given))
       if (json) outJson(job)
       else await show(job)
     })
@@ -95,8 +97,9 @@ export function addWatch(program: Command): void {
     .description('follow a job until it has ended, and print its result')
     .option('--timeout <time>', 'stop watching after this long, such as 10m', seconds)
     .option('--json', 'print each event, and finally the job, as a line of JSON')
-    .action(async (jobId: string, { timeout, json = false }: WatchFlags) => {
+    .action(async (given: string, { timeout, json = false }: WatchFlags) => {
       const connection = connect()
+      const jobId = await jobIdOf(connection, given)
       const onEvent = json ? { onEvent: outJson } : {}
       const job = await follow(connection, jobId, { timeoutSeconds: timeout, ...onEvent })
       await showOutcome(connection, job, json)
@@ -106,7 +109,7 @@ export function addWatch(program: Command): void {
 async function cancel(jobIds: string[], flags: BulkFlags): Promise<void> {
   if (!isSingle(jobIds, flags)) return changeJobs('cancel', jobIds, flags)
   const connection = connect()
-  const jobId = jobIds[0] ?? ''
+  const jobId = await jobIdOf(connection, jobIds[0] ?? '')
   const job = await connection.transport.cancel(jobId)
   if (flags.json) outJson(job)
   else if (job.state === 'CANCELED') say(`Job ${jobId} is canceled.`)
@@ -119,7 +122,7 @@ async function retry(jobIds: string[], { payload, ...flags }: BulkFlags & { payl
     throw new Failure('--payload takes one job, and no filters.', undefined, EXIT.usage)
   }
   const connection = connect()
-  const jobId = jobIds[0] ?? ''
+  const jobId = await jobIdOf(connection, jobIds[0] ?? '')
   const body = payload === undefined ? {} : { payload }
   const job = await connection.ask<JobDetail>('POST', `/v1/jobs/${encodeURIComponent(jobId)}/retry`, body)
   if (flags.json) outJson(job)

@@ -1,5 +1,6 @@
 import type { Page, RunLogShape } from '@ichido/sdk/protocol'
 import { allPages, type Connection, connect, query } from '../../connection/connect.ts'
+import { jobIdOf } from '../../connection/job-id.ts'
 import { followStream } from '../../connection/stream.ts'
 import { waitingText, withoutSuccess } from '../../output/follow.ts'
 import { outJson, outText, paint, say } from '../../output/terminal.ts'
@@ -11,8 +12,9 @@ interface LogFlags {
 }
 
 /** Prints the log of a job, oldest first. */
-export async function printLogs(jobId: string, { follow = false, tail, json = false }: LogFlags): Promise<void> {
+export async function printLogs(given: string, { follow = false, tail, json = false }: LogFlags): Promise<void> {
   const connection = connect()
+  const jobId = await jobIdOf(connection, given)
   if (follow) {
     const { waiting_for: waiting } = await connection.transport.get(jobId)
     if (waiting !== null) say(paint('yellow', waitingText(waiting)))

@@ -2,6 +2,7 @@ import { createInterface } from 'node:readline/promises'
 import type { OperationDryRun, OperationShape, Page } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { type Connection, connect, query } from '../../connection/connect.ts'
+import { jobIdsOf } from '../../connection/job-id.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { followProgress } from '../../output/follow.ts'
@@ -89,11 +90,12 @@ function isFiltered(flags: BulkFlags): boolean {
 }
 
 /** Cancels or retries several jobs, or all that match, as an operation of the server. */
-export async function changeJobs(action: BulkAction, jobIds: readonly string[], flags: BulkFlags): Promise<void> {
-  if (jobIds.length > 0 ? isFiltered(flags) : !flags.allMatching) {
+export async function changeJobs(action: BulkAction, given: readonly string[], flags: BulkFlags): Promise<void> {
+  if (given.length > 0 ? isFiltered(flags) : !flags.allMatching) {
     throw new Failure('Name jobs, or use --all-matching, with or without filters.', undefined, EXIT.usage)
   }
   const connection = connect()
+  const jobIds = await jobIdsOf(connection, given)
   const chosen = flags.allMatching ? { filter: jobFilterOf(flags) } : { job_ids: jobIds }
   const count = () => connection.ask<OperationDryRun>('POST', '/v1/operations', { action, ...chosen, dry_run: true })
   if (flags.dryRun) {
