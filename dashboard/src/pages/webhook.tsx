@@ -141,7 +141,7 @@ export default function WebhookPage({ params: { id = '' } }: { params: Record<st
                     <button
                       key={one.name}
                       type="button"
-                      class={one.danger ? 'danger' : undefined}
+                      class={one.danger ? 'danger' : 'quiet'}
                       onClick={() => act(one)}
                     >
                       {one.name}
@@ -182,17 +182,19 @@ export default function WebhookPage({ params: { id = '' } }: { params: Record<st
         </ActionDialog>
       )}
       {secret !== null && <SecretDialog secret={secret} onClose={() => show(null)} />}
-      <label class="field">
-        <span>{w().state}</span>
-        <select value={filters.state ?? ''} onChange={(event) => change({ state: event.currentTarget.value })}>
-          <option value="">{w().all}</option>
-          {STATES.map((state) => (
-            <option key={state} value={state}>
-              {deliveryWords()[state]}
-            </option>
-          ))}
-        </select>
-      </label>
+      <search class="filters">
+        <label class="field">
+          <span>{w().state}</span>
+          <select value={filters.state ?? ''} onChange={(event) => change({ state: event.currentTarget.value })}>
+            <option value="">{w().all}</option>
+            {STATES.map((state) => (
+              <option key={state} value={state}>
+                {deliveryWords()[state]}
+              </option>
+            ))}
+          </select>
+        </label>
+      </search>
       <div class="card list">
         <Loaded of={list as never} empty={{ is: (rows: DeliveryShape[]) => rows.length === 0, show: <NoDelivery /> }}>
           {(rows: DeliveryShape[]) => <DeliveryTable rows={rows} redrive={mayOperate ? redrive : null} />}
@@ -265,7 +267,7 @@ function DeliveryTable({ rows, redrive }: DeliveryTableProps) {
             </td>
             {redrive !== null && (
               <td>
-                <button type="button" onClick={() => redrive(delivery)}>
+                <button type="button" class="quiet" onClick={() => redrive(delivery)}>
                   {w().redrive}
                 </button>
               </td>

@@ -32,6 +32,7 @@ const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   'jobs abort': [`jobs abort ${ID}`],
   events: [`events --job ${JOB}`, 'events --queue media --follow --json'],
   stats: ['stats'],
+  system: ['system', 'system --json'],
   'keys list': ['keys list --active'],
   'keys show': ['keys show thumb-17'],
   'keys extend': ['keys extend thumb-17 --ttl-hours 7d'],
