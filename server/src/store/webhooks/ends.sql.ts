@@ -36,9 +36,14 @@ export const addPlace = statement('add_webhook_place', {
   sql: `INSERT INTO ichido.webhook_places (id, tx, job_id, run_no) VALUES ($id, $tx, $job_id, $run_no) ON CONFLICT (id) DO NOTHING`,
 })
 
-/** The next run of the ended run `e`, if the policy of its job made it. A retry by a person begins to count at 0 again. */
+/**
+ * The next run of the ended run `e`, if the policy of its job made it. A retry by a person begins to count at 0 again. So does
+ * a run that the worker of `e` adopted, but its `start_id` is the lease of `e`.
+ */
 const policyMade = (r: string, found: string) =>
-  `(SELECT ${r}.job_id FROM ichido.${found} AND ${r}.run_no = e.run_no + 1 AND ${r}.retry_count > 0)`
+  `(SELECT ${r}.job_id FROM ichido.${found} AND ${r}.run_no = e.run_no + 1 AND (${r}.retry_count > 0${r === 'q' ? '' : ` OR ${adopted(r)}`}))`
+
+const adopted = (r: string) => `${r}.start_id = CAST(e.job_id AS text) || '.' || e.token`
 
 /**
  * The job ended with the run `e`: it succeeded, was canceled, or became a dead letter. A later retry by a person does not
