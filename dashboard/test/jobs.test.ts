@@ -157,3 +157,23 @@ test('all jobs that match are canceled as one operation, after the page says how
   await stage.page.getByRole('button', { name: 'Abort' }).click()
   await stage.page.getByRole('region', { name: 'Operations at work' }).waitFor({ state: 'detached' })
 })
+
+test('another filter takes back the choice of all jobs that match', async () => {
+  await submit(stage)
+  const other = await submit(stage, { queue: 'other' })
+  await stage.visit(`/jobs?queue=${QUEUE}`)
+  await stage.page.getByLabel('All 1 that match').check()
+  await stage.page.getByLabel('Queue', { exact: true }).fill('other')
+  await rowOf(other).waitFor()
+  expect(await stage.page.getByLabel('All 1 that match').isChecked()).toBe(false)
+})
+
+test('selecting the jobs that are shown takes back the choice of all that match', async () => {
+  for (let n = 0; n < 51; n++) await submit(stage, { payload: { n } })
+  await stage.visit(`/jobs?queue=${QUEUE}`)
+  await stage.page.getByLabel('All 51 that match').check()
+  await stage.page.getByRole('button', { name: 'Clear the filters' }).click()
+  await stage.page.getByLabel('Select the jobs that are shown').check()
+  await stage.page.getByRole('button', { name: 'Cancel', exact: true }).click()
+  await stage.page.getByRole('dialog', { name: 'Cancel 50 jobs' }).waitFor()
+})

@@ -104,18 +104,22 @@ export default function Jobs() {
   const list = usePages<JobShape>('/v1/jobs', filters)
   const [chosen, choose] = useState<ReadonlySet<string>>(new Set())
   const [bulk, setBulk] = useState<BulkAction | null>(null)
-  const [all, setAll] = useState(false)
+  /** The filter whose jobs were all chosen. With another filter, the choice would mean other jobs. */
+  const [allOf, setAllOf] = useState<string | null>(null)
   const mayChange = useCan('submit')
+  const filterText = JSON.stringify(filters)
+  const all = !isEmpty && allOf === filterText
   const rows = list.data ?? []
   const choice: Choice = all ? { filter: toJson(filters) } : { jobIds: [...chosen] }
-  const toggle = (id: string) => {
-    setAll(false)
-    choose(chosen.has(id) ? new Set([...chosen].filter((other) => other !== id)) : new Set([...chosen, id]))
+  const select = (ids: ReadonlySet<string>) => {
+    setAllOf(null)
+    choose(ids)
   }
+  const toggle = (id: string) =>
+    select(chosen.has(id) ? new Set([...chosen].filter((other) => other !== id)) : new Set([...chosen, id]))
   const finished = () => {
     setBulk(null)
-    setAll(false)
-    choose(new Set())
+    select(new Set())
   }
   return (
     <>
@@ -130,7 +134,11 @@ export default function Jobs() {
           <span>{all ? '' : chosen.size > 0 && w().selected(formatNumber(chosen.size))}</span>
           {!isEmpty && (
             <label class="line">
-              <input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} />
+              <input
+                type="checkbox"
+                checked={all}
+                onChange={(event) => setAllOf(event.currentTarget.checked ? filterText : null)}
+              />
               <MatchCount filters={filters} />
             </label>
           )}
@@ -152,7 +160,7 @@ export default function Jobs() {
             show: isEmpty ? <FirstJob /> : <Unmatched clear={clear} />,
           }}
         >
-          {() => <JobTable rows={rows} chosen={mayChange ? chosen : null} toggle={toggle} choose={choose} />}
+          {() => <JobTable rows={rows} chosen={mayChange ? chosen : null} toggle={toggle} choose={select} />}
         </Loaded>
         <More of={list.pages} />
       </div>
