@@ -177,3 +177,18 @@ test('selecting the jobs that are shown takes back the choice of all that match'
   await stage.page.getByRole('button', { name: 'Cancel', exact: true }).click()
   await stage.page.getByRole('dialog', { name: 'Cancel 50 jobs' }).waitFor()
 })
+
+test('a filter that is typed keeps its spaces, and a filter that is chosen meanwhile', async () => {
+  await submit(stage)
+  await stage.visit('/jobs')
+  await stage.page.getByRole('button', { name: '1 Pending' }).waitFor()
+  await stage.page.clock.install()
+  const field = stage.page.getByLabel('Text', { exact: true })
+  await field.pressSequentially('a ')
+  await stage.page.getByRole('button', { name: '1 Pending' }).click()
+  await stage.page.clock.runFor(1_000)
+  await stage.page.waitForURL(/\?state=PENDING&text=a$/)
+  await field.press('End')
+  await field.pressSequentially('b')
+  expect(await field.inputValue()).toBe('a b')
+})

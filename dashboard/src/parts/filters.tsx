@@ -1,5 +1,5 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { useLocation, useSearch } from 'wouter-preact'
 import { withQuery } from '../server/call.ts'
 import { words } from '../words.ts'
@@ -59,10 +59,14 @@ export function FilterField({
   search,
 }: FilterFieldProps) {
   const [typed, setTyped] = useState(value)
-  useEffect(() => setTyped(value), [value])
+  // Another filter may be chosen before the typing has settled.
+  const apply = useRef(onChange)
+  apply.current = onChange
+  // After a space, more words may follow.
+  useEffect(() => setTyped((before) => (before.trim() === value ? before : value)), [value])
   useEffect(() => {
-    if (typed === value) return
-    const timer = setTimeout(() => onChange(typed.trim()), SETTLED_MS)
+    if (typed.trim() === value) return
+    const timer = setTimeout(() => apply.current(typed.trim()), SETTLED_MS)
     return () => clearTimeout(timer)
   }, [typed])
   const list = options === undefined ? undefined : `options-${label.replace(/\W+/g, '-')}`
