@@ -77,7 +77,7 @@ export function App() {
       </main>
     )
   }
-  return session === null ? <SignIn /> : <Frame session={session} />
+  return session === null ? <SignIn /> : <Frame key={session.csrf_token} session={session} />
 }
 
 function Frame({ session }: { session: Session }) {
