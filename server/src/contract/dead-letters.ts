@@ -8,7 +8,7 @@ import {
 import { z } from 'zod'
 import { userName } from './access.ts'
 import { instant, isUuid, listQuery, name, time, uuid } from './common.ts'
-import { jobDetail } from './jobs.ts'
+import { jobDetail, searchText } from './jobs.ts'
 
 const OPERATION_JOBS_MAX = 1_000
 const PER_SECOND_MAX = 10_000
@@ -16,11 +16,11 @@ const PER_SECOND_MAX = 10_000
 const filterFields = {
   queue: name.optional(),
   kind: name.optional(),
-  error_code: z.string().min(1).max(256).optional(),
+  error_code: searchText.optional(),
   user_id: userName.optional(),
   dead_after: instant.optional().meta({ description: 'Became a dead letter at this instant or later' }),
   dead_before: instant.optional().meta({ description: 'Became a dead letter before this instant' }),
-  text: z.string().min(1).max(256).optional().meta({ description: "A text that the error's message contains" }),
+  text: searchText.optional().meta({ description: "A text that the error's message contains" }),
 }
 
 export const groupsQuery = z.strictObject(filterFields)

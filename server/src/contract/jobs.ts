@@ -42,15 +42,17 @@ export const SHORT_ID_PATTERN = /^[0-9a-f]{8}-[0-9a-f]{4}(?:…|\.\.\.)[0-9a-f]{
 /** Ten years. */
 const WAITING_SECONDS_MAX = 315_360_000
 
-const searched = z
+/** PostgreSQL cannot hold NUL. */
+export const searchText = z
   .string()
   .min(1)
   .max(256)
   .refine((text) => !text.includes('\u0000'), { error: 'must not contain NUL' })
-  .meta({
-    description:
-      "A text in the kind, a label's value, the message of the latest run's error, or a payload of up to 4 KiB; the case does not matter",
-  })
+
+const searched = searchText.meta({
+  description:
+    "A text in the kind, a label's value, the message of the latest run's error, or a payload of up to 4 KiB; the case does not matter",
+})
 
 const key = dedupeKey.meta({ description: 'The idempotency key that the job was submitted with' })
 
@@ -75,7 +77,7 @@ const jobFilterFields = {
   label: label.optional(),
   key: key.optional(),
   short_id: shortId.optional(),
-  error_code: z.string().min(1).max(256).optional().meta({ description: "The code of the latest run's error" }),
+  error_code: searchText.optional().meta({ description: "The code of the latest run's error" }),
   text: searched.optional(),
   waiting_longer_than_seconds: z.coerce
     .number()
