@@ -12,6 +12,8 @@ import { putPlace, toWebhook, type Webhook } from './webhooks.ts'
 const WATERMARK = FIRST_ID
 /** Transactions of one read. SQLite looks at each of their events. */
 const WIDTH_MAX = 20_000
+/** The deliveries of one transaction, beside those of its last end: the renewal of the term waits for it. */
+export const DELIVERIES_MAX = 2_000
 /** A part of an error's text that fits into a message. */
 const ERROR_CHARS_MAX = 1_000
 
@@ -57,8 +59,8 @@ export function deriveDeliveries(term: Term, max: number): Command<Derived | nul
     const from = yield* startOf(listeners, { settled, ahead })
     const high = Math.min(settled, from.tx + WIDTH_MAX)
     const ends = yield* query(sql.readEnds, { ...from, high, max })
-    const deliveries = yield* add(listeners, ends)
-    const last = ends.length === max ? ends.at(-1) : undefined
+    const { deliveries, taken } = yield* add(listeners, ends, DELIVERIES_MAX)
+    const last = taken < ends.length || taken === max ? ends[taken - 1] : undefined
     const next = last === undefined ? before(high) : { tx: last.tx, job_id: last.job_id, run_no: last.run_no }
     const caughtUp = last === undefined && high === settled
     // Every transaction moves the horizon. Without an end it is not worth a write.
@@ -76,7 +78,7 @@ export function* deriveBeforeRemoval(jobIds: string): Work<void> {
   const listeners = yield* listening()
   if (listeners.length === 0) return
   const from = yield* startOf(listeners, yield* exactlyOne(readHorizon, {}))
-  yield* add(listeners, yield* query(sql.readEndsOf, { ...from, job_ids: jobIds }))
+  yield* add(listeners, yield* query(sql.readEndsOf, { ...from, job_ids: jobIds }), Infinity)
 }
 
 function* listening(): Work<Listener[]> {
@@ -95,19 +97,24 @@ function* startOf(listeners: readonly Listener[], { settled, ahead }: { settled:
 
 type EndRow = RowOf<typeof sql.readEnds>
 
-function* add(listeners: readonly Listener[], ends: readonly EndRow[]): Work<number> {
+/** Adds the deliveries of the first ends, until there are `max`. `taken` is the number of these ends. */
+function* add(listeners: readonly Listener[], ends: readonly EndRow[], max: number) {
+  let [taken, found] = [0, 0]
   const rows = ends.flatMap((end) => {
+    if (found >= max) return []
+    taken++
     if (!end.final || !isEnd(end.state)) return []
     const { tx, job_id, run_no } = end
     const type = END_EVENTS[end.state]
     const facts = { queue: end.queue, kind: end.kind, labels: end.labels ?? {} }
     const wanting = listeners.filter((webhook) => tx >= webhook.since && wantsJob(webhook, type, facts))
     if (wanting.length === 0) return []
+    found += wanting.length
     const payload = message(type, end.finished_at, describe(end))
     const about = { id: job_id, n: run_no, atMs: end.finished_at }
     return wanting.map(({ webhookId }) => toRow(webhookId, type, about, payload))
   })
-  return (yield* insert(rows)).length
+  return { deliveries: (yield* insert(rows)).length, taken }
 }
 
 function isEnd(state: string): state is keyof typeof END_EVENTS {
