@@ -2,6 +2,7 @@ import {
   DEFAULT_ENROLL_TTL_SECONDS,
   type DetachedShape,
   type EnrollTokenShape,
+  type HeldRunShape,
   type RegisteredShape,
   type RenewedShape,
   type RevokedShape,
@@ -92,6 +93,17 @@ export const detached = z
   .object({ worker_id: z.string(), detached_at: time })
   .meta({ id: 'DetachedWorker' }) satisfies z.ZodType<DetachedShape>
 
+const heldRun = z
+  .object({
+    job_id: z.uuid(),
+    kind: z.string(),
+    queue: z.string(),
+    attempt: z.int(),
+    assigned_at: time,
+    started_at: time.nullable(),
+  })
+  .meta({ id: 'HeldRun' }) satisfies z.ZodType<HeldRunShape>
+
 export const worker = z
   .object({
     worker_id: z.string(),
@@ -105,8 +117,10 @@ export const worker = z
     last_seen_at: time.nullable(),
     token_expires_at: time.nullable(),
     detached_at: time.nullable(),
+    draining_since: time.nullable().meta({ description: 'Since when it gets no new runs; null: it does not drain' }),
     revoked_at: time.nullable(),
-    live_leases: z.int(),
+    live_leases: z.int().meta({ description: 'How many runs it holds' }),
+    holds: z.array(heldRun).meta({ description: 'The 20 runs that it has held longest' }),
   })
   .meta({ id: 'Worker' }) satisfies z.ZodType<WorkerShape>
 
