@@ -23,6 +23,14 @@ export const shownText = z
 const shownName = shownText.min(1)
 const secret = z.string().min(1).max(256)
 const queues = z.array(name).min(1).max(QUEUES_MAX)
+const meta = z
+  .record(z.string(), z.unknown())
+  .refine(
+    (meta) => Buffer.byteLength(JSON.stringify(meta)) <= META_BYTES_MAX,
+    `must be at most ${META_BYTES_MAX} bytes`,
+  )
+  .optional()
+  .meta({ description: 'Any facts about the machine, for people' })
 
 export const enrollRequest = z.strictObject({
   label: shownName
@@ -44,14 +52,7 @@ export const registerRequest = z.strictObject({
   queues: queues
     .optional()
     .meta({ description: 'Some of the queues that the enroll token allows; default: all of them' }),
-  meta: z
-    .record(z.string(), z.unknown())
-    .refine(
-      (meta) => Buffer.byteLength(JSON.stringify(meta)) <= META_BYTES_MAX,
-      `must be at most ${META_BYTES_MAX} bytes`,
-    )
-    .optional()
-    .meta({ description: 'Any facts about the machine, for people' }),
+  meta,
   worker_id: uuid.optional().meta({ description: 'The earlier id of the worker, to keep its leases' }),
   worker_token: secret
     .optional()
@@ -60,6 +61,9 @@ export const registerRequest = z.strictObject({
     description: 'A random text that the worker makes, so that it can repeat a registration whose answer got lost',
   }),
 })
+
+/** Without `meta`, the facts stay. */
+export const renewRequest = z.strictObject({ meta }).nullish()
 
 const shownQueues = z.array(z.string()).nullable().meta({ description: 'Null: all queues' })
 

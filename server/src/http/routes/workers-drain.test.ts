@@ -93,6 +93,18 @@ describe.each(ENGINES)('draining a worker over HTTP on %s', (engine) => {
     expect(await http.call('GET', `/v1/workers/${worker.worker_id}`)).toMatchObject({ body: { live_leases: 0 } })
   })
 
+  test('a renewal replaces what the worker says of its machine, or leaves it', async () => {
+    const worker = await newWorker()
+    const meta = { version: '9.9.9' }
+    const renewed = await post('/v1/workers/renew', worker, { meta })
+    expect(renewed.status).toBe(200)
+    const { worker_token } = renewed.body as { worker_token: string }
+    expect((await http.call('POST', '/v1/workers/renew', { token: worker_token })).status).toBe(200)
+    expect(await http.call('GET', `/v1/workers/${worker.worker_id}`)).toMatchObject({ body: { meta } })
+    const large = await post('/v1/workers/renew', worker, { meta: { text: 'x'.repeat(20_000) } })
+    expect([large.status, code(large)]).toEqual([400, 'INVALID_PAYLOAD'])
+  })
+
   test('a job says that it waits for draining workers', async () => {
     const worker = await newWorker()
     const [first, second] = [await submit(worker.queue), await submit(worker.queue)]

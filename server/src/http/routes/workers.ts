@@ -10,6 +10,7 @@ import {
   registered,
   registerRequest,
   renewed,
+  renewRequest,
   revoked,
   worker,
 } from '../../contract/workers.ts'
@@ -80,10 +81,11 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
         tags,
         summary: "Renew the worker's token",
         description: 'The old token works until the new one is first used, and then for 10 minutes at most.',
-        response: answers({ 200: ['The new token', renewed] }),
+        body: renewRequest,
+        response: answers({ 200: ['The new token', renewed] }, ...WITH_BODY),
       },
     },
-    (request) => workers.renew(workerOf(request)),
+    (request) => workers.renew(workerOf(request), request.body?.meta),
   )
 
   app.post(

@@ -54,7 +54,8 @@ export interface WorkerService {
   enroll(caller: Caller, enrollment: Enrollment): Promise<Omit<EnrollTokenShape, 'public_url'>>
   /** Null if the enroll token is unknown, used or has expired. */
   register(registration: Registration): Promise<RegisteredShape | null>
-  renew(worker: WorkerIdentity): Promise<RenewedShape>
+  /** `meta` replaces the facts about the machine. */
+  renew(worker: WorkerIdentity, meta?: Registration['meta']): Promise<RenewedShape>
   /** The worker stops. Its next call makes it online again. */
   detach(worker: WorkerIdentity): Promise<DetachedShape>
   get(caller: Caller, workerId: string): Promise<WorkerShape>
@@ -179,11 +180,12 @@ function tokens({ world, store: db }: Deps, trusted: Trusted): Pick<WorkerServic
       return identity
     },
 
-    async renew(worker) {
+    async renew(worker, meta) {
       const token = `${WORKER_TOKEN_PREFIX}${world.secret(SECRET_BYTES)}`
       const { workerId, tokenHash } = worker
       const times = { ttlMs: WORKER_TOKEN_TTL_MS, keepMs: TOKEN_KEEP_MS }
-      const made = await db.write(store.renewToken({ workerId, tokenHash, newTokenHash: hashToken(token), ...times }))
+      const facts = { meta: meta === undefined ? null : JSON.stringify(meta), ...times }
+      const made = await db.write(store.renewToken({ workerId, tokenHash, newTokenHash: hashToken(token), ...facts }))
       if (made !== null) return { worker_token: token, expires_at: iso(made.expiresAtMs) }
       trusted.forget(tokenHash)
       const found = await db.read(store.findWorkerToken(tokenHash))

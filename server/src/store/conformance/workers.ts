@@ -66,7 +66,7 @@ export function workerConformance({ store }: Given): void {
     test('renew makes one token', async () => {
       const { workerId, tokenHash } = await register()
       const newTokenHash = unique('token')
-      const times = { ttlMs: 2 * HOUR_MS, keepMs: HOUR_MS }
+      const times = { ttlMs: 2 * HOUR_MS, keepMs: HOUR_MS, meta: null }
       const [first, again] = await twice(renewToken({ workerId, tokenHash, newTokenHash, ...times }))
       expect(first).not.toBeNull()
       expect(again).toEqual(first)

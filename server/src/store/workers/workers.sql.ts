@@ -224,10 +224,12 @@ export const detachWorker = statement('detach_worker', {
   sql: 'UPDATE ichido.workers SET detached_at = now_ms(), last_seen_at = now_ms() WHERE worker_id = $worker_id RETURNING detached_at',
 })
 
+/** `meta` is JSON; null: it stays. */
 export const attachWorker = statement('attach_worker', {
-  params: { worker_id: 'text' },
+  params: { worker_id: 'text', meta: 'text?' },
   row: {},
-  sql: 'UPDATE ichido.workers SET detached_at = NULL WHERE worker_id = $worker_id AND detached_at IS NOT NULL',
+  sql: `UPDATE ichido.workers SET detached_at = NULL, meta = coalesce(CAST($meta AS text), meta)
+    WHERE worker_id = $worker_id AND (detached_at IS NOT NULL OR CAST($meta AS text) IS NOT NULL)`,
 })
 
 /** As many of its runs are shown, those that it has held longest first. */

@@ -44,6 +44,8 @@ interface RenewItem {
   tokenHash: string
   newTokenHash: string
   ttlMs: number
+  /** JSON; null: it stays. */
+  meta: string | null
   /** For how long an expired token still tells which worker it belonged to. */
   keepMs: number
 }
@@ -59,7 +61,7 @@ export function renewToken(item: RenewItem): Command<{ expiresAtMs: number } | n
     })
     if (made === undefined) return null
     yield* query(sql.forgetTokens, { ...worker, keep_ms: item.keepMs })
-    yield* query(sql.attachWorker, worker)
+    yield* query(sql.attachWorker, { ...worker, meta: item.meta })
     return { expiresAtMs: made.expires_at }
   })
 }
