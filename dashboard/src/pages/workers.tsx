@@ -23,7 +23,6 @@ const w = words(
     draining: (left: string, one: boolean) => `Draining, ${left} ${one ? 'job' : 'jobs'} left`,
     drained: 'Drained',
     agent: (version: string) => `agent ${version}`,
-    machine: 'Machine',
     queues: 'Queues',
     all: 'all',
     leases: 'Holds',
@@ -54,7 +53,6 @@ const w = words(
     draining: (left) => `ドレイン中(残り ${left} 件)`,
     drained: 'ドレイン済み',
     agent: (version) => `エージェント ${version}`,
-    machine: 'マシン',
     queues: 'キュー',
     all: 'すべて',
     leases: '保持',
@@ -133,9 +131,6 @@ function WorkerTable({ rows, actions }: WorkerTableProps) {
         <tr>
           <th scope="col">{w().worker}</th>
           <th scope="col">{w().state}</th>
-          <th scope="col" class="wide">
-            {w().machine}
-          </th>
           <th scope="col" class="medium">
             {w().queues}
           </th>
@@ -154,17 +149,17 @@ function WorkerTable({ rows, actions }: WorkerTableProps) {
           .toSorted((a, b) => rank(a.state) - rank(b.state))
           .map((worker) => (
             <tr key={worker.worker_id} data-id={worker.worker_id}>
-              <td class="wrap" title={worker.worker_id}>
+              <td class="worker" title={worker.worker_id}>
                 {worker.name}
+                <small>{machineOf(worker)}</small>
               </td>
-              <td class="states">
+              <td class="worker">
                 <span class="pill" data-state={TONES[worker.state]}>
                   {w()[worker.state]}
                 </span>
                 <Drain of={worker} />
               </td>
-              <td class="wide wrap">{machineOf(worker)}</td>
-              <td class="medium wrap">
+              <td class="medium worker">
                 {worker.queues === null
                   ? w().all
                   : worker.queues.map((queue) => (
@@ -181,11 +176,11 @@ function WorkerTable({ rows, actions }: WorkerTableProps) {
               <td class="number medium">
                 <Age of={worker.last_seen_at} />
               </td>
-              <td class="wide">
+              <td class="wide worker">
                 <Instant of={worker.token_expires_at} />
               </td>
               {actions !== null && (
-                <td class="buttons">
+                <td class="buttons stacked">
                   {worker.state !== 'revoked' && (
                     <>
                       <button
@@ -219,11 +214,7 @@ function WorkerTable({ rows, actions }: WorkerTableProps) {
 
 function Drain({ of: { draining_since, live_leases, state } }: { of: WorkerShape }) {
   if (draining_since === null || state === 'revoked') return null
-  return (
-    <span class="pill" data-state={live_leases === 0 ? 'CANCELED' : 'ORPHANED'}>
-      {live_leases === 0 ? w().drained : w().draining(formatNumber(live_leases), live_leases === 1)}
-    </span>
-  )
+  return <small>{live_leases === 0 ? w().drained : w().draining(formatNumber(live_leases), live_leases === 1)}</small>
 }
 
 /** More jobs of a worker are shown only when they are asked for. */
@@ -234,6 +225,7 @@ function Holds({ of: { holds, live_leases } }: { of: WorkerShape }) {
   const others = live_leases - holds.length
   return (
     <>
+      <span class="count">{formatNumber(live_leases)}</span>
       <HeldRuns of={holds.slice(0, HOLDS_FIRST)} />
       {live_leases > HOLDS_FIRST && (
         <details>
@@ -268,5 +260,5 @@ function machineOf({ meta }: WorkerShape): string {
     if (typeof fact !== 'string' || fact === '') return []
     return [name === 'version' ? w().agent(fact) : fact]
   })
-  return facts.join(' · ') || '–'
+  return facts.join(' · ')
 }
