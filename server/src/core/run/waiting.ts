@@ -26,6 +26,12 @@ export interface WaitingFacts {
   redrive: { redriveId: string; maxConcurrent: number | null; inUse: number } | null
 }
 
+/** The last poll for a job on a node. */
+export interface LastPoll {
+  workerId: string
+  agoMs: number
+}
+
 /** Returns the first reason why the job waits; null if it does not wait. */
 export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   const { queue, kind, running, redrive, maxConcurrent } = facts

@@ -1,5 +1,5 @@
 import type { World } from '@ichido/sdk/world'
-import type { LastPoll } from '../../store/runs/waiting.ts'
+import type { LastPoll } from '../../core/run/waiting.ts'
 
 /** A worker counts as present for this long after its last poll. The longest poll takes 50 s. */
 const SEEN_MS = 60_000

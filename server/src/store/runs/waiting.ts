@@ -1,5 +1,5 @@
 import { awaitsUploads } from '../../core/run/artifact.ts'
-import type { WaitingFacts } from '../../core/run/waiting.ts'
+import type { LastPoll, WaitingFacts } from '../../core/run/waiting.ts'
 import type { ListedJob } from '../jobs/read-jobs.ts'
 import { DUE } from '../leasing/lease-runs.sql.ts'
 import { findQuota } from '../limits/quotas.ts'
@@ -118,12 +118,6 @@ const readRedriveOf = statement('read_redrive_of', {
 })
 
 const NAMES_MAX = 20
-
-/** The last poll for a job on this node. */
-export interface LastPoll {
-  workerId: string
-  agoMs: number
-}
 
 /** The obstacles between a job and a worker. */
 export function findObstacles(job: ListedJob, lastPoll: LastPoll | null, onlineMs: number): Command<WaitingFacts> {
