@@ -1,6 +1,8 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
 import { lease } from '../../server/src/testing/http/cloud-worker.ts'
+import { registered } from '../../server/src/testing/services/workers.ts'
 import { barriers } from './axe.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { MARKUP, QUEUE, submit } from './work.ts'
@@ -46,6 +48,10 @@ async function fill(stage: Stage): Promise<string> {
   const error = { code: 'OOM', message: MARKUP, traceback: MARKUP }
   await http.services.runs.finish('cloud-worker', lease_id, { verb: 'fail', error, retryable: false })
   await lease(http, QUEUE)
+  const { worker_id: workerId } = await registered(http.services, { name: MARKUP, meta: { hostname: MARKUP } })
+  await submit(stage, { queue: 'held' })
+  await http.services.runs.lease(workerId, { queues: ['held'], kinds: [], max: 1, waitMs: 0, startId: 'p' })
+  await http.services.workers.drain(LOCAL_ADMIN, workerId)
   const schedule = { cron: '30 2 * * *', time_zone: 'Asia/Tokyo' }
   const made = await http.call('POST', '/v1/definitions', {
     body: { name: 'nightly', kind: 'report', payload: { note: MARKUP }, schedule },

@@ -189,7 +189,16 @@ export interface JobDetail extends JobShape {
 }
 
 /** The reasons why no worker has a job. */
-export const WAITING_REASONS = ['artifacts', 'run_at', 'paused', 'limit', 'no_worker', 'workers_busy', 'quota'] as const
+export const WAITING_REASONS = [
+  'artifacts',
+  'run_at',
+  'paused',
+  'limit',
+  'draining',
+  'no_worker',
+  'workers_busy',
+  'quota',
+] as const
 /** The reason why no worker has a job. */
 export type WaitingReason = (typeof WAITING_REASONS)[number]
 

@@ -670,6 +670,7 @@ CREATE TABLE ichido.workers (
   created_at bigint NOT NULL,
   last_seen_at bigint,
   detached_at bigint,
+  draining_since bigint,
   revoked_at bigint,
   CONSTRAINT workers_pkey PRIMARY KEY (worker_id)
 );

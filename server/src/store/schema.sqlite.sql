@@ -695,5 +695,6 @@ CREATE TABLE workers (
   created_at INTEGER NOT NULL,
   last_seen_at INTEGER,
   detached_at INTEGER,
+  draining_since INTEGER,
   revoked_at INTEGER
 ) STRICT;

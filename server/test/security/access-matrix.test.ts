@@ -108,6 +108,8 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /v1/workers': 'readers',
   'GET /v1/workers/{worker_id}': 'readers',
   'DELETE /v1/workers/{worker_id}': 'operators',
+  'POST /v1/workers/{worker_id}/drain': 'operators',
+  'POST /v1/workers/{worker_id}/resume': 'operators',
   'POST /v1/leases': ['holder', ({ queue }) => ({ body: { queues: [queue], wait_seconds: 0 } })],
   'POST /v1/leases/{lease_id}/start': ['holder', json({ start_id: 'again' })],
   'POST /v1/leases/{lease_id}/heartbeat': ['holder', json({})],

@@ -91,8 +91,8 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
 
   async function reasonToWait(job: ListedJob): Promise<WaitingForShape | null> {
     if (!MAY_WAIT.includes(job.state)) return null
-    const askedAgoMs = recentPolls.agoMs(job.queue, job.kind)
-    return waitingFor(await store.read(findObstacles(job, askedAgoMs, ONLINE_MS)))
+    const lastPoll = recentPolls.last(job.queue, job.kind)
+    return waitingFor(await store.read(findObstacles(job, lastPoll, ONLINE_MS)))
   }
 
   return {
