@@ -146,7 +146,7 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
         if (outcome.reason === 'NOT_FOUND') throw notFound('job', jobId)
         throw new IchidoError('ALREADY_ENDED', `Job ${jobId} has ended: ${outcome.state}`, { state: outcome.state })
       }
-      if (outcome.kind === 'canceled') deps.meter.ended('CANCELED', 0, outcome.queue)
+      if (outcome.kind === 'canceled') deps.meter.ended('CANCELED', 0, outcome.queue, outcome.jobKind)
       bus.wake([`job:${jobId}`, ...(outcome.kind === 'requested' ? [`worker:${outcome.workerId}` as const] : [])])
       return { job: await visible(caller, jobId), outcome: outcome.kind }
     },

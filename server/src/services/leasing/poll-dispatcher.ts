@@ -226,9 +226,9 @@ export class PollDispatcher {
   }
 
   #leased(leases: readonly Leased[]): void {
-    for (const { queue, fairTag, priority, waitedMs } of leases) {
+    for (const { queue, kind, fairTag, priority, waitedMs } of leases) {
       this.#fairTags.leased(queue, fairTag, priority)
-      if (waitedMs !== null) this.#deps.meter.started(waitedMs, queue)
+      if (waitedMs !== null) this.#deps.meter.started(waitedMs, queue, kind)
     }
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }

@@ -128,18 +128,18 @@ export function countingBySeries(meter: Meter, counts: Pick<SeriesCounts, 'add' 
       meter.made(queue)
       counts.add(queue, 'submitted')
     },
-    started(waitedMs, queue) {
-      meter.started(waitedMs, queue)
+    started(waitedMs, queue, kind) {
+      meter.started(waitedMs, queue, kind)
       counts.add(queue, 'started')
       counts.time(queue, 'wait', waitedMs)
     },
-    ended(state, retries, queue) {
-      meter.ended(state, retries, queue)
+    ended(state, retries, queue, kind) {
+      meter.ended(state, retries, queue, kind)
       const name = ENDS[state]
       if (name !== undefined) counts.add(queue, name)
     },
-    reported(state, tookMs, queue, costMicros) {
-      meter.reported(state, tookMs, queue, costMicros)
+    reported(state, tookMs, queue, kind, costMicros) {
+      meter.reported(state, tookMs, queue, kind, costMicros)
       counts.time(queue, 'run', tookMs)
       if (costMicros > 0) counts.add(queue, 'cost_micros', costMicros)
     },

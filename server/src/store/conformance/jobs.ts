@@ -25,7 +25,7 @@ export function jobConformance({ store }: Given): void {
           await sql(store(), `UPDATE ichido.runs SET state = $2 WHERE job_id = $1`, jobId, state)
         if (state === 'waiting for its retry') await scene.fail(await scene.leased({ startId: 's' }))
         const version = (await scene.runs(jobId)).at(-1)?.version
-        expect(await scene.cancel(jobId)).toEqual({ kind: 'canceled', queue: scene.queue })
+        expect(await scene.cancel(jobId)).toEqual({ kind: 'canceled', queue: scene.queue, jobKind: 'work' })
         const run = (await scene.runs(jobId)).at(-1)
         expect(run).toMatchObject({ state: 'CANCELED', version: Number(version) + 1, finished_at: expect.any(Number) })
         expect(await scene.cancel(jobId)).toEqual({ kind: 'repeated' })
