@@ -1,4 +1,4 @@
-import type { JobDetail, OnceShape, ResultShape, WaitingForShape } from '@ichido/sdk/protocol'
+import type { JobDetail, ResultShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
@@ -57,7 +57,14 @@ const w = words(
     policy: 'Policy',
     waitsFor: 'Why it waits',
     once: 'Once',
-    onceNone: 'Nothing had to be refused or repeated.',
+    onceNone: 'Nothing was repeated or came late.',
+    accepted: 'It was accepted once. It has no key, so a repeat would be another job.',
+    acceptedByKey: (key: string) => `It was accepted once, for the key ${key}.`,
+    held: (runs: number) =>
+      runs === 1
+        ? 'Its run is held by one worker at a time.'
+        : `Each of its ${runs} runs is held by one worker at a time.`,
+    outcome: 'Each run has one outcome.',
     replays: (n: number) =>
       n === 1 ? '1 repeated submission got the first answer' : `${n} repeated submissions got the first answer`,
     duplicates: (n: number) => (n === 1 ? '1 duplicate was refused' : `${n} duplicates were refused`),
@@ -105,7 +112,14 @@ const w = words(
     policy: 'ポリシー',
     waitsFor: '待っている理由',
     once: '一度だけの証拠',
-    onceNone: '拒否や再送はありませんでした。',
+    onceNone: '再送や遅れた報告はありません。',
+    accepted: '一度だけ受け付けました。キーがないため、再送は別のジョブになります。',
+    acceptedByKey: (key) => `キー ${key} に対して一度だけ受け付けました。`,
+    held: (runs) =>
+      runs === 1
+        ? '実行を担当するワーカーは常に 1 つです。'
+        : `${runs} 回の実行は、それぞれ 1 つのワーカーだけが担当しました。`,
+    outcome: '実行の結果は 1 つだけ記録されます。',
     replays: (n) => `重複した投入 ${n} 件に最初の応答を返しました`,
     duplicates: (n) => `重複 ${n} 件を拒否しました`,
     fenced: (n) => `遅れて届いた報告 ${n} 件を拒否しました`,
@@ -139,19 +153,23 @@ function JobView({ job }: { job: JobDetail }) {
       <Stepper job={job} />
       <Timeline runs={job.runs} />
       <div class="grid">
-        <Facts job={job} />
-        <section class="card pad">
-          <h3>{w().payload}</h3>
-          <Json value={job.payload} name={w().payload} />
-        </section>
-        {job.state === 'SUCCEEDED' && <Result jobId={job.job_id} />}
-        {job.error?.traceback !== undefined && (
+        <div class="stack">
+          <Facts job={job} />
+          <Once job={job} />
+        </div>
+        <div class="stack">
+          {job.state === 'SUCCEEDED' && <Result jobId={job.job_id} />}
+          {job.error?.traceback !== undefined && (
+            <section class="card pad">
+              <h3>{w().traceback}</h3>
+              <Json value={job.error.traceback} name={w().traceback} />
+            </section>
+          )}
           <section class="card pad">
-            <h3>{w().traceback}</h3>
-            <Json value={job.error.traceback} name={w().traceback} />
+            <h3>{w().payload}</h3>
+            <Json value={job.payload} name={w().payload} />
           </section>
-        )}
-        <Once once={job.once} />
+        </div>
       </div>
       <Logs jobId={job.job_id} ended={ended} />
       <Events jobId={job.job_id} />
@@ -337,24 +355,30 @@ function Result({ jobId }: { jobId: string }) {
   )
 }
 
-/** The promise in words: what was repeated or came too late, and changed nothing. */
-function Once({ once }: { once: OnceShape }) {
+/** The promises in words, and what was repeated or came too late, and changed nothing. */
+function Once({ job: { once, idempotency_key: key, runs } }: { job: JobDetail }) {
+  const promises = [key === null ? w().accepted : w().acceptedByKey(key), w().held(runs.length), w().outcome]
   const facts: [number, (n: number) => string][] = [
     [once.replays_served, w().replays],
     [once.duplicates_refused, w().duplicates],
     [once.stale_writes_fenced, w().fenced],
     [once.reassignments, w().reassigned],
   ]
-  const told = facts.filter(([count]) => count > 0)
+  const told = facts.filter(([count]) => count > 0).map(([count, text]) => text(count))
   return (
-    <section class="card pad">
+    <section class="card pad" aria-label={w().once}>
       <h3>{w().once}</h3>
+      <ul class="plain">
+        {promises.map((promise) => (
+          <li key={promise}>{promise}</li>
+        ))}
+      </ul>
       {told.length === 0 ? (
-        <p class="faint">{w().onceNone}</p>
+        <p class="note">{w().onceNone}</p>
       ) : (
         <ul>
-          {told.map(([count, text]) => (
-            <li key={text(count)}>{text(count)}</li>
+          {told.map((text) => (
+            <li key={text}>{text}</li>
           ))}
         </ul>
       )}

@@ -259,7 +259,7 @@ function Charts({ series }: { series: SeriesShape }) {
     { title: w().cost, format: formatCompact, lines: [line(w().cost, 'ASSIGNED', 'cost')] },
   ]
   return (
-    <div class="grid">
+    <div class="grid charts">
       {charts.map((chart) => (
         <Chart key={chart.title} series={series} {...chart} />
       ))}

@@ -1,4 +1,4 @@
-import type { Page, QueueShape, WorkerShape } from '@ichido/sdk/protocol'
+import type { Page, QueueRateShape, QueueShape, WorkerShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { Empty, Loaded } from '../parts/loaded.tsx'
@@ -19,6 +19,8 @@ const w = words(
     delayed: 'Delayed',
     running: 'Running',
     oldest: 'Oldest waiting',
+    rate: 'In / out a minute',
+    rates: (submitted: string, ended: string) => `${submitted} / ${ended}`,
     limit: 'Limit',
     noLimit: 'none',
     workers: 'Workers online',
@@ -40,6 +42,8 @@ const w = words(
     delayed: '遅延',
     running: '実行中',
     oldest: '最長の待ち',
+    rate: '投入 / 終了(毎分)',
+    rates: (submitted, ended) => `${submitted} / ${ended}`,
     limit: '上限',
     noLimit: 'なし',
     workers: '稼働中のワーカー',
@@ -62,6 +66,7 @@ const NAMES_MAX = 3
 export default function Queues() {
   const list = usePages<QueueShape>('/v1/queues')
   const workers = useRead<Page<WorkerShape>>('/v1/workers?limit=100', CALM_MS).data?.data ?? []
+  const rates = useRead<{ data: QueueRateShape[] }>('/v1/stats/rates').data?.data ?? []
   const [asked, ask] = useState<Asked | null>(null)
   const close = () => ask(null)
   return (
@@ -73,7 +78,7 @@ export default function Queues() {
       {asked?.what === 'limits' && <LimitsDialog queue={asked.queue} onClose={close} />}
       <div class="card list">
         <Loaded of={list as never} empty={{ is: (rows: QueueShape[]) => rows.length === 0, show: <NoQueue /> }}>
-          {(rows: QueueShape[]) => <QueueTable rows={rows} workers={workers} ask={ask} />}
+          {(rows: QueueShape[]) => <QueueTable rows={rows} workers={workers} rates={rates} ask={ask} />}
         </Loaded>
         <More of={list.pages} />
       </div>
@@ -93,10 +98,11 @@ function NoQueue() {
 interface QueueTableProps {
   rows: readonly QueueShape[]
   workers: readonly WorkerShape[]
+  rates: readonly QueueRateShape[]
   ask(asked: Asked): void
 }
 
-function QueueTable({ rows, workers, ask }: QueueTableProps) {
+function QueueTable({ rows, workers, rates, ask }: QueueTableProps) {
   const mayOperate = useCan('operate')
   return (
     <table>
@@ -114,6 +120,9 @@ function QueueTable({ rows, workers, ask }: QueueTableProps) {
           </th>
           <th scope="col" class="number medium">
             {w().oldest}
+          </th>
+          <th scope="col" class="number medium">
+            {w().rate}
           </th>
           <th scope="col" class="number wide">
             {w().limit}
@@ -143,6 +152,7 @@ function QueueTable({ rows, workers, ask }: QueueTableProps) {
             <td class="number medium">
               {queue.oldest_ready_seconds === null ? '–' : formatDuration(queue.oldest_ready_seconds * 1_000)}
             </td>
+            <td class="number medium">{rateText(rates, queue.name)}</td>
             <td class="number wide">
               {queue.max_concurrent === null ? w().noLimit : formatNumber(queue.max_concurrent)}
             </td>
@@ -172,6 +182,11 @@ function QueueTable({ rows, workers, ask }: QueueTableProps) {
       </tbody>
     </table>
   )
+}
+
+function rateText(rates: readonly QueueRateShape[], queue: string): string {
+  const rate = rates.find((one) => one.queue === queue)
+  return w().rates(formatNumber(rate?.submitted_per_minute ?? 0), formatNumber(rate?.ended_per_minute ?? 0))
 }
 
 function namesOf(workers: readonly WorkerShape[], queue: string): string {
