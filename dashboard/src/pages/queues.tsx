@@ -18,11 +18,10 @@ const w = words(
     ready: 'Ready',
     delayed: 'Delayed',
     running: 'Running',
-    oldest: 'Oldest waiting',
-    rate: 'In / out a minute',
+    oldest: 'Oldest',
+    rate: 'In / out per min',
     rates: (submitted: string, ended: string) => `${submitted} / ${ended}`,
-    limit: 'Limit',
-    noLimit: 'none',
+    limited: (running: string, limit: string) => `${running} of ${limit}`,
     workers: 'Workers online',
     nobody: 'nobody',
     paused: 'Paused',
@@ -44,8 +43,7 @@ const w = words(
     oldest: '最長の待ち',
     rate: '投入 / 終了(毎分)',
     rates: (submitted, ended) => `${submitted} / ${ended}`,
-    limit: '上限',
-    noLimit: 'なし',
+    limited: (running, limit) => `${running} / ${limit}`,
     workers: '稼働中のワーカー',
     nobody: 'なし',
     paused: '停止中',
@@ -124,9 +122,6 @@ function QueueTable({ rows, workers, rates, ask }: QueueTableProps) {
           <th scope="col" class="number medium">
             {w().rate}
           </th>
-          <th scope="col" class="number wide">
-            {w().limit}
-          </th>
           <th scope="col" class="wide">
             {w().workers}
           </th>
@@ -147,16 +142,19 @@ function QueueTable({ rows, workers, rates, ask }: QueueTableProps) {
               )}
             </td>
             <td class="number">{formatNumber(queue.ready)}</td>
-            <td class="number">{formatNumber(queue.running)}</td>
+            <td class="number">
+              {queue.max_concurrent === null
+                ? formatNumber(queue.running)
+                : w().limited(formatNumber(queue.running), formatNumber(queue.max_concurrent))}
+            </td>
             <td class="number medium">{formatNumber(queue.delayed)}</td>
             <td class="number medium">
-              {queue.oldest_ready_seconds === null ? '–' : formatDuration(queue.oldest_ready_seconds * 1_000)}
+              {queue.oldest_ready_seconds === null ? '–' : formatDuration(queue.oldest_ready_seconds * 1_000, 1)}
             </td>
             <td class="number medium">{rateText(rates, queue.name)}</td>
-            <td class="number wide">
-              {queue.max_concurrent === null ? w().noLimit : formatNumber(queue.max_concurrent)}
+            <td class="wide name" title={namesOf(workers, queue.name)}>
+              {namesOf(workers, queue.name)}
             </td>
-            <td class="wide">{namesOf(workers, queue.name)}</td>
             {mayOperate && (
               <td class="buttons">
                 <button

@@ -73,7 +73,8 @@ function* countSteps(
   where.push(`d.dead_at >= ${bind(fromMs)}`)
   const names = groups.map(({ queue, kind, error_code }) => `(${bind(queue)}, ${bind(kind)}, ${bind(error_code)})`)
   where.push(`(d.queue, d.kind, d.error_code) IN (VALUES ${names.join(', ')})`)
-  const step = `(d.dead_at - ${bind(fromMs)}) / ${stepMs}`
+  // SQLite binds large numbers as REAL.
+  const step = `CAST((d.dead_at - ${bind(fromMs)}) / ${stepMs} AS bigint)`
   const sql = `SELECT d.queue, d.kind, d.error_code, ${step} AS step, count(*) AS count
     FROM ichido.dead_letters d WHERE ${where.join(' AND ')} GROUP BY 1, 2, 3, 4`
   for (const row of yield* ask(STEP_ROW, sql, params)) {
