@@ -60,7 +60,7 @@ export function Timeline({ runs }: { runs: readonly RunShape[] }) {
               {w().run}
             </th>
             <th scope="col">{w().state}</th>
-            <th scope="col" class="medium">
+            <th scope="col" class="wide">
               {w().worker}
             </th>
             <th scope="col">{w().time}</th>
@@ -78,11 +78,13 @@ export function Timeline({ runs }: { runs: readonly RunShape[] }) {
               <td>
                 <Pill of={run} />
               </td>
-              <td class="medium" title={run.assigned_worker_id ?? ''}>
+              <td class="wide" title={run.assigned_worker_id ?? ''}>
                 {nameOf(run.assigned_worker_id)}
               </td>
               <td class="track">
                 <Bars parts={parts[i] ?? []} fromMs={fromMs} wholeMs={wholeMs} />
+                {run.assigned_worker_id !== null && <small>{nameOf(run.assigned_worker_id)}</small>}
+                {errorText(run) !== '' && <small class="error">{errorText(run)}</small>}
               </td>
               {failed && (
                 <td class="wide clip error" title={errorText(run)}>

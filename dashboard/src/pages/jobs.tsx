@@ -1,22 +1,16 @@
-import {
-  JOB_ORDERS,
-  JOB_STATES,
-  type JobCountsShape,
-  type JobShape,
-  type JobState,
-  type QueueShape,
-} from '@ichido/sdk/protocol'
+import { JOB_ORDERS, JOB_STATES, type JobCountsShape, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
-import { DurationFilter, FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
+import { type Filters, RefusedFilter, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, shortId, stateWord } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
-import { CALM_MS, useRead } from '../server/queries.ts'
+import { useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
 import { type BulkAction, BulkDialog, type Choice, Operations } from './jobs-bulk.tsx'
+import { FilterRow, NAMES, type Name } from './jobs-filters.tsx'
 
 const w = words(
   {
@@ -26,19 +20,9 @@ const w = words(
     queue: 'Queue',
     kind: 'Kind',
     user: 'User',
-    label: 'Label',
-    labelHint: 'name:value',
-    key: 'Key',
-    errorCode: 'Error code',
-    text: 'Text',
-    textHint: 'kind, label, error, payload',
-    after: 'Made after',
-    before: 'Made before',
-    waiting: 'Waiting longer than',
     order: 'Order',
     newest: 'Newest first',
     oldest: 'Oldest first',
-    more: 'More filters',
     clear: 'Clear the filters',
     job: 'Job',
     state: 'State',
@@ -65,19 +49,9 @@ const w = words(
     queue: 'キュー',
     kind: '種別',
     user: 'ユーザー',
-    label: 'ラベル',
-    labelHint: '名前:値',
-    key: 'キー',
-    errorCode: 'エラーコード',
-    text: 'テキスト',
-    textHint: '種別、ラベル、エラー、ペイロード',
-    after: '作成日時(以降)',
-    before: '作成日時(以前)',
-    waiting: '待機時間が次より長い',
     order: '並び順',
     newest: '新しい順',
     oldest: '古い順',
-    more: '他の条件',
     clear: '条件を消す',
     job: 'ジョブ',
     state: '状態',
@@ -98,21 +72,6 @@ const w = words(
     redrive: '再投入',
   },
 )
-
-const NAMES = [
-  'state',
-  'queue',
-  'kind',
-  'user_id',
-  'label',
-  'key',
-  'error_code',
-  'text',
-  'created_after',
-  'created_before',
-  'waiting_longer_than_seconds',
-] as const
-type Name = (typeof NAMES)[number]
 
 export default function Jobs() {
   const { filters: given, change, clear } = useFilters([...NAMES, 'order'])
@@ -367,55 +326,6 @@ function Chip({ state, pressed, onClick, children }: ChipProps) {
 function MatchCount({ filters }: { filters: Filters<Name> }) {
   const found = useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters)).data
   return <>{w().matching(found === undefined ? '…' : shown(found.total, found.capped))}</>
-}
-
-interface FilterRowProps {
-  filters: Filters<Name>
-  change(changes: Filters<Name>): void
-  clear(): void
-  isEmpty: boolean
-}
-
-function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
-  const seesQueues = useCan('readAll')
-  const queues = useRead<{ data: QueueShape[] }>('/v1/queues?limit=100', CALM_MS, seesQueues).data?.data ?? []
-  const field = (name: Name, label: string, more: object = {}) => (
-    <FilterField label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} {...more} />
-  )
-  const time = (name: 'created_after' | 'created_before', label: string) => (
-    <TimeFilter label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} />
-  )
-  const rare = (
-    ['label', 'key', 'error_code', 'created_after', 'created_before', 'waiting_longer_than_seconds'] as const
-  ).some((name) => filters[name] !== undefined)
-  return (
-    <search class="filters">
-      {field('text', w().text, { search: true, placeholder: w().textHint })}
-      {field('queue', w().queue, { options: queues.map(({ name }) => name) })}
-      {field('kind', w().kind)}
-      {seesQueues && field('user_id', w().user)}
-      <details open={rare}>
-        <summary>{w().more}</summary>
-        <div class="filters">
-          {field('label', w().label, { placeholder: w().labelHint })}
-          {field('key', w().key)}
-          {field('error_code', w().errorCode)}
-          {time('created_after', w().after)}
-          {time('created_before', w().before)}
-          <DurationFilter
-            label={w().waiting}
-            value={filters.waiting_longer_than_seconds}
-            onChange={(value) => change({ waiting_longer_than_seconds: value })}
-          />
-        </div>
-      </details>
-      {!isEmpty && (
-        <button type="button" class="quiet" onClick={clear}>
-          {w().clear}
-        </button>
-      )}
-    </search>
-  )
 }
 
 /** The filter as an operation takes it. */
