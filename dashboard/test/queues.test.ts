@@ -66,6 +66,7 @@ test('a queue shows how many jobs come in and end each minute', async () => {
   const { lease_id } = await lease(stage.http, QUEUE)
   await finish(stage.http, lease_id)
   await stage.http.services.seriesCounts.flush()
+  await stage.page.setViewportSize({ width: 1_280, height: 900 })
   await stage.visit('/queues')
   // Two jobs and one end, over four to five minutes.
   const rate = stage.page.locator(`tr[data-id="${QUEUE}"]`).getByText(/^0\.[45] \/ 0\.[23]$/)
