@@ -22,7 +22,9 @@ interface SubmitOptions {
   queue?: string
   kind?: string
   labels?: Record<string, string>
-  stages?: { name: string; from: number; to: number }[]
+  stages?: { name: string; from: number; to: number }[] | 'eco2'
+  max_attempts?: number
+  backoff?: { base_seconds: number; jitter: number }
 }
 
 /** The id of a job as pages show it. */

@@ -96,6 +96,10 @@ export interface JobShape {
   error: RunErrorShape | null
 }
 
+/** The job that is listed first. */
+export const JOB_ORDERS = ['newest', 'oldest'] as const
+export type JobOrder = (typeof JOB_ORDERS)[number]
+
 /** Selects jobs. */
 export interface JobFilterShape {
   /** One state, or several separated by commas. */
@@ -138,6 +142,8 @@ export interface JobCountsShape {
  * `waiting_longer_than_seconds`, a page may be short or empty although another page follows.
  */
 export interface JobListFilter extends JobFilterShape {
+  /** By age; default `newest`. */
+  order?: JobOrder
   /** The size of the page; default 50. */
   limit?: number
   /** The `next_cursor` of the page before. */

@@ -1,6 +1,7 @@
 import {
   type DeadLetterDetail,
   type DeadLetterGroup,
+  type DeadLetterGroups,
   type DeadLetterShape,
   OPERATION_STATES,
   type RedriveShape,
@@ -82,10 +83,19 @@ const group = z
     first_dead_at: time,
     last_dead_at: time,
     sample_message: z.string(),
+    counts: z.array(z.int()).meta({ description: 'How many became dead letters in each step, the oldest step first' }),
   })
   .meta({ id: 'DeadLetterGroup' }) satisfies z.ZodType<DeadLetterGroup>
 
-export const groups = z.object({ data: z.array(group) })
+export const groups = z
+  .object({
+    from: time.meta({ description: 'The beginning of the first step; the last step ends after now' }),
+    step_seconds: z.number().meta({
+      description: 'From a minute to seven hours: the steps reach back to the oldest dead letter, or a week',
+    }),
+    data: z.array(group),
+  })
+  .meta({ id: 'DeadLetterGroups' }) satisfies z.ZodType<DeadLetterGroups>
 
 export const deadFilterShape = z.object({
   queue: z.string().optional(),

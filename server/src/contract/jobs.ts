@@ -1,4 +1,5 @@
 import {
+  JOB_ORDERS,
   JOB_STATES,
   type JobCountsShape,
   type JobDetail,
@@ -92,7 +93,12 @@ const jobFilterFields = {
 export const jobFilter = z.strictObject(jobFilterFields satisfies Record<keyof JobFilterShape, z.ZodType>)
 export type JobFilterInput = z.output<typeof jobFilter>
 
-export const listJobsQuery = z.strictObject({ ...jobFilterFields, ...listQuery } satisfies Record<
+const order = z
+  .enum(JOB_ORDERS)
+  .default('newest')
+  .meta({ description: 'By age. No index leads to jobs by their duration, so they cannot be listed by it' })
+
+export const listJobsQuery = z.strictObject({ ...jobFilterFields, order, ...listQuery } satisfies Record<
   keyof JobListFilter,
   z.ZodType
 >)

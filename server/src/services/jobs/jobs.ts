@@ -18,7 +18,14 @@ import { type JobPolicy, toBackoffShape } from '../../core/run/job.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
 import { type CancelOutcome, cancelJob, type DeleteRefusal, deleteJob } from '../../store/jobs/cancel-or-delete.ts'
-import { countListed, countStates, type JobFilter, listJobs, type StateCount } from '../../store/jobs/list-jobs.ts'
+import {
+  countListed,
+  countStates,
+  type JobFilter,
+  type ListOptions,
+  listJobs,
+  type StateCount,
+} from '../../store/jobs/list-jobs.ts'
 import {
   countJobs,
   findJob,
@@ -42,13 +49,12 @@ export { EVERY_JOB, type JobFilter, statesOf } from '../../store/jobs/list-jobs.
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
-  /** Skips `offset` jobs after the cursor, or from the newest. */
   list(
     caller: Caller,
     filter: JobFilter,
     limit: number,
     cursor: string | null,
-    offset?: number,
+    options?: Pick<ListOptions, 'order' | 'offset'>,
   ): Promise<Page<JobShape>>
   /** The number of jobs that `list` has, counted up to `max`. */
   count(caller: Caller, filter: JobFilter, max: number): Promise<number>
@@ -98,10 +104,10 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
   return {
     get: visible,
 
-    async list(caller, filter, limit, cursor, offset) {
+    async list(caller, filter, limit, cursor, options) {
       const visible = visibleTo(caller, filter)
       if (visible === null) return { data: [], next_cursor: null }
-      return renderPage(await store.read(listJobs(visible, limit, cursor, offset)), renderListed)
+      return renderPage(await store.read(listJobs(visible, limit, cursor, options)), renderListed)
     },
 
     async count(caller, filter, max) {
