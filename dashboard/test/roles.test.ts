@@ -72,23 +72,24 @@ class Visitor {
     for (const box of await this.page.locator('main tbody').getByRole('checkbox').all()) await box.check()
   }
 
-  /** The buttons of the page by their words, each once. */
-  async buttons(): Promise<string[]> {
-    const words = await this.page
-      .locator('main button:visible:enabled')
-      .evaluateAll((found) => found.map((button) => (button as HTMLElement).innerText.trim()))
-    return [...new Set(words)].filter((word) => word !== '')
+  /** The words of the buttons that can be pressed now. Their numbers may change at any time. */
+  async #words(): Promise<string[]> {
+    const words = await this.#buttons.evaluateAll((all) =>
+      all.map((button) => (button as HTMLElement).innerText.trim()),
+    )
+    return words.map((word) => word.replace(/[\d,]+/g, '#'))
   }
 
+  get #buttons() {
+    return this.page.locator('main button:visible:enabled')
+  }
+
+  /** Presses one button of each sort. */
   async pressAll(path: string): Promise<void> {
     await this.go(path)
-    for (const word of await this.buttons()) {
-      const button = this.page
-        .locator('main button:visible:enabled')
-        .filter({ hasText: exactly(word) })
-        .first()
-      if ((await button.count()) === 0) await this.go(path)
-      await button.click()
+    for (const word of new Set(await this.#words())) {
+      if (!(await this.#words()).includes(word)) await this.go(path)
+      await this.#buttons.nth((await this.#words()).indexOf(word)).click()
       await this.page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))))
       if ((await this.#dialog.count()) === 0) await this.go(path)
       else await this.#submit()
@@ -119,8 +120,6 @@ class Visitor {
     await this.#dialog.waitFor({ state: 'detached' })
   }
 }
-
-const exactly = (word: string) => new RegExp(`^\\s*${word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}\\s*$`)
 
 /** A request that changes nothing: the server only counts or previews. */
 function isRead(request: Request): boolean {
