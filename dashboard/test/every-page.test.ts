@@ -2,7 +2,7 @@ import type { Browser, BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { full } from '../../scripts/testing/size.ts'
 import { barriers } from './axe.ts'
-import { FILES, type Filled, fillStage, PAGES, settled } from './filled.ts'
+import { FILES, type Filled, fillStage, HOSTILE_NAME, PAGES, settled } from './filled.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, shoot, watch } from './stage.ts'
 
 const THEMES = ['light', 'dark'] as const
@@ -112,7 +112,7 @@ describe('hostile text is shown as text', () => {
   test('on the page of a job in each state, and of a definition with such a name', async () => {
     const page = await context.newPage()
     const { failed, done } = stage.jobs
-    for (const place of [`/jobs/${failed}`, `/jobs/${done}`, `/schedules/${encodeURIComponent(FILES['note.txt'])}`]) {
+    for (const place of [`/jobs/${failed}`, `/jobs/${done}`, `/schedules/${encodeURIComponent(HOSTILE_NAME)}`]) {
       await page.goto(`${stage.url}${place}`)
       await expectInert(page)
       expect(await isThere(page)).toBe(true)

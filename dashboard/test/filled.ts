@@ -25,6 +25,8 @@ export const PAGES: readonly string[] = [...ROUTES.matchAll(/path: '([^']+)', lo
 
 /** Text that would run if a page took it for markup, where spaces are refused. */
 const NARROW = '<svg/onload=window.xss=document.title=3>'
+/** The name of a definition is a part of an address, which ends at a slash. */
+export const HOSTILE_NAME = '<svg onload="window.xss=document.title=5">'
 const SCRIPT = 'window.xss = document.title = 4'
 
 /** Contents that would run if a browser opened them as a page of the server. */
@@ -57,6 +59,7 @@ export async function fillStage(browser: Browser): Promise<Filled> {
   await fillAccess(http)
   await writeNames(http)
   const adminToken = await http.token('local', 'admin')
+  const entered: BrowserContext[] = []
   const places: Record<string, string> = {
     '/jobs/:id': `/jobs/${jobs.running}`,
     '/schedules/:name': '/schedules/nightly',
@@ -72,8 +75,14 @@ export async function fillStage(browser: Browser): Promise<Filled> {
       if (place === undefined) throw new Error(`${page} needs something to show: fill the store with it`)
       return place
     },
-    enter: (token, look) => signedIn(browser, url, token, look),
+    async enter(token, look) {
+      const context = await signedIn(browser, url, token, look)
+      entered.push(context)
+      return context
+    },
     async close() {
+      // An open page would keep its streams, and the server would wait for them.
+      for (const context of entered) await context.close()
       await stage.close()
       remove()
     },
@@ -139,7 +148,7 @@ async function fillOperation(http: TestApp): Promise<string> {
   const definition = { kind: 'report', payload: { note: MARKUP }, on: { topic: 'orders', where: { note: MARKUP } } }
   const nightly = { ...definition, schedule: { cron: '30 2 * * *', time_zone: 'Asia/Tokyo' } }
   await services.definitions.create(LOCAL_ADMIN, 'nightly', nightly)
-  await services.definitions.create(LOCAL_ADMIN, MARKUP, { kind: 'report' })
+  await services.definitions.create(LOCAL_ADMIN, HOSTILE_NAME, { kind: 'report' })
   const term = await seize(store)
   await sql(store, `UPDATE ichido.job_definitions SET next_tick_at = now_ms() - 1 WHERE name = 'nightly'`)
   await (await ticker({ ...services.deps, services }, { term }))()
