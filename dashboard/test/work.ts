@@ -3,8 +3,8 @@ import type { Stage } from './stage.ts'
 
 export const QUEUE = 'cloud.page'
 
-/** Text that would run if a page took it for markup. */
-export const MARKUP = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+/** Text that would change the title and a global variable if a page took it for markup. */
+export const MARKUP = '<img src=x onerror="window.xss=document.title=1"><script>window.xss=document.title=2</script>'
 
 export async function submit(
   { http }: Stage,

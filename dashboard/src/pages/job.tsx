@@ -6,7 +6,7 @@ import { Loaded } from '../parts/loaded.tsx'
 import { ACTIVE, Command, Copy, errorText, Instant, Json, Pill, Span, shortId } from '../parts/text.tsx'
 import { client } from '../server/call.ts'
 import { LIVE_MS, readAgain, useRead } from '../server/queries.ts'
-import { useMayChange } from '../server/session.ts'
+import { useCan, useMayChange } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
 import { CopyAs } from './job-copy.tsx'
 import { Events } from './job-events.tsx'
@@ -275,6 +275,7 @@ function Waiting({ reason: { reason, message, command } }: { reason: WaitingForS
 }
 
 function Facts({ job }: { job: JobDetail }) {
+  const mayReadAll = useCan('readAll')
   const rows: [string, preact.ComponentChildren][] = [
     [w().kind, <Link href={`/jobs?kind=${encodeURIComponent(job.kind)}`}>{job.kind}</Link>],
     [w().queue, <Link href={`/jobs?queue=${encodeURIComponent(job.queue)}`}>{job.queue}</Link>],
@@ -287,7 +288,11 @@ function Facts({ job }: { job: JobDetail }) {
     [w().key, job.idempotency_key],
     [
       w().definition,
-      job.definition && <Link href={`/schedules/${encodeURIComponent(job.definition)}`}>{job.definition}</Link>,
+      job.definition !== null && mayReadAll ? (
+        <Link href={`/schedules/${encodeURIComponent(job.definition)}`}>{job.definition}</Link>
+      ) : (
+        job.definition
+      ),
     ],
     [w().scheduledFor, job.scheduled_for && <Instant of={job.scheduled_for} />],
     [w().trigger, job.trigger_id],

@@ -40,7 +40,8 @@ const GROUPS = {
   admins: ['admin', 'open mode'],
   /** The API token in the body is the credential. Open mode has none. */
   'everybody with a token': IDENTITIES.filter((identity) => !/^open mode|^session, other site/.test(identity)),
-  'everybody with their own session': IDENTITIES.filter((identity) => !/^session.+/.test(identity)),
+  /** Signing out is also for a session that is over. */
+  'everybody with their own session': IDENTITIES.filter((identity) => !/^session(?! of).+/.test(identity)),
   /** Open mode has no tokens: the first token ends it. */
   'admins with tokens': ['admin'],
   workers: ['worker', 'other worker'],
@@ -257,12 +258,12 @@ function routesFor(identity: Identity): Route[] {
   })
 }
 
-/** A session may do what its user may do. Without its CSRF token it only reads. */
+/** A session may do what its user may do. Without the right CSRF token it only reads. */
 function allows(group: Group, identity: Identity, method: string): boolean {
   const members: readonly Identity[] = GROUPS[group]
   if (members.includes(identity)) return true
   const reads = method === 'GET' || method === 'HEAD'
-  const asOwner = identity === 'session' || (identity === 'session without CSRF token' && reads)
+  const asOwner = identity === 'session' || (/^session with.* CSRF token$/.test(identity) && reads)
   return asOwner && members.includes('owner') && group !== 'watchers with a token'
 }
 

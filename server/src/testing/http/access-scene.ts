@@ -23,10 +23,12 @@ export const IDENTITIES = [
   'other stream token',
   'expired stream token',
   'enroll token',
-  // Sessions of `owner`.
+  // Sessions of `owner`; the revoked token had the role of an administrator.
   'session',
   'session without CSRF token',
+  'session with a wrong CSRF token',
   'session, other site',
+  'session of a revoked token',
   'open mode, other site',
   'open mode, proxy',
   // This one comes last, because it creates a token, which ends open mode.
@@ -230,10 +232,22 @@ export async function credentials(
       return bearer(await clock.before(STREAM_TOKEN_LIFE_MS + 1, () => streamToken(jobId)))
     case 'session':
     case 'session without CSRF token':
+    case 'session with a wrong CSRF token':
     case 'session, other site': {
       const { cookie, page } = await signIn(http, tokens.owner ?? '')
       if (identity === 'session without CSRF token') return { headers: cookie }
+      if (identity === 'session with a wrong CSRF token') {
+        const other = await signIn(http, tokens.owner ?? '')
+        return { headers: { ...page, 'ichido-csrf': other.page['ichido-csrf'] } }
+      }
       return { headers: identity === 'session' ? page : { ...page, 'sec-fetch-site': 'cross-site' } }
+    }
+    case 'session of a revoked token': {
+      const { access } = http.services
+      const made = await access.createToken(LOCAL, { userId: OWNER, role: 'admin', name: '', ttlSeconds: null })
+      const { page } = await signIn(http, made.token)
+      await access.revokeToken(LOCAL, made.token_id)
+      return { headers: page }
     }
     case 'enroll token':
       return bearer(scene.enrollTokens[0])
