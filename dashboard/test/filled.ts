@@ -56,7 +56,7 @@ export async function fillStage(browser: Browser): Promise<Filled> {
   const { http, url } = stage
   const { artifactIds, ...jobs } = await fillJobs(stage)
   const webhook = await fillOperation(http)
-  await fillAccess(http)
+  await fillAccess(stage)
   await writeNames(http)
   const adminToken = await http.token('local', 'admin')
   const entered: BrowserContext[] = []
@@ -133,9 +133,11 @@ async function fillJobs(stage: Stage) {
   return { failed, done, running, artifactIds }
 }
 
-async function fillAccess({ services }: TestApp): Promise<void> {
+async function fillAccess(stage: Stage): Promise<void> {
+  const { services } = stage.http
   const { worker_id: workerId } = await registered(services, { name: MARKUP, meta: { hostname: MARKUP } })
-  await services.runs.lease(workerId, { queues: [QUEUE], kinds: [], max: 1, waitMs: 0, startId: 'held' })
+  await submit(stage, { queue: 'held' })
+  await services.runs.lease(workerId, { queues: ['held'], kinds: [], max: 1, waitMs: 0, startId: 'held' })
   await services.workers.drain(LOCAL_ADMIN, workerId)
   await services.workers.enroll(LOCAL_ADMIN, { label: MARKUP })
   await services.quotas.put(LOCAL_ADMIN, 'local', { max_concurrent: 50, cost_limit: 10, period: 'month' })
