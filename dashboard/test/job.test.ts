@@ -150,7 +150,7 @@ test('the runs of a job are a picture with words: why each waited, and who held 
     stage.page.locator('.timeline tbody tr').nth(0),
     stage.page.locator('.timeline tbody tr').nth(1),
   ]
-  await first.getByText('cloud-worker').waitFor()
+  await first.getByRole('cell', { name: 'cloud-worker', exact: true }).waitFor()
   await first.getByText(/Runs \d/).waitFor()
   await second.getByText(/Delay before the retry/).waitFor()
   await second.locator('.bars [data-part="retry"]').waitFor()

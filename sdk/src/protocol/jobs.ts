@@ -96,8 +96,9 @@ export interface JobShape {
   error: RunErrorShape | null
 }
 
-/** The job that is listed first. */
+/** The orders of a list of jobs. */
 export const JOB_ORDERS = ['newest', 'oldest'] as const
+/** The job that is listed first. */
 export type JobOrder = (typeof JOB_ORDERS)[number]
 
 /** Selects jobs. */
