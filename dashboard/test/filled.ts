@@ -111,7 +111,7 @@ async function fillJobs(stage: Stage) {
   const error = { code: MARKUP, message: MARKUP, traceback: MARKUP }
   const { lease_id: failing } = await lease(http, 'cloud.fails')
   await services.runs.finish(WORKER, failing, { verb: 'fail', error, retryable: false })
-  const done = await submit(stage, { queue: 'cloud.done' })
+  const done = await submit(stage, { queue: 'cloud.done', key: 'ci-build-7' })
   const { lease_id: ending } = await lease(http, 'cloud.done')
   const outcome = { verb: 'finish', result: JSON.stringify(note), summaryText: MARKUP } as const
   await services.runs.finish(WORKER, ending, { ...outcome, freqsCsv: null, meta: null, costMicros: null })
