@@ -140,7 +140,7 @@ describe('ends and webhooks', () => {
     await a().write(cancelJob(jobId))
     await untilTold(webhookId, jobId)
     const { due } = await a().read(findDue(10))
-    const deliveryId = due.find(({ webhook }) => webhook.webhookId === webhookId)?.deliveryId ?? ''
+    const deliveryId = due.find((one) => one.webhookId === webhookId)?.deliveryId ?? ''
     const term = await seize(a())
     const tried: Try = {
       ...{ deliveryId, webhookId, attempts: 0, failures: 0, waitMs: 1_000 },
