@@ -8,6 +8,7 @@ import { client } from '../server/call.ts'
 import { LIVE_MS, readAgain, useRead } from '../server/queries.ts'
 import { useMayChange } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
+import { Callback } from './job-callback.tsx'
 import { CopyAs } from './job-copy.tsx'
 import { Events } from './job-events.tsx'
 import { Files } from './job-files.tsx'
@@ -151,6 +152,7 @@ function JobView({ job }: { job: JobDetail }) {
             <Json value={job.error.traceback} name={w().traceback} />
           </section>
         )}
+        {job.callback !== null && <Callback job={job} callback={job.callback} />}
         <Once once={job.once} />
       </div>
       <Logs jobId={job.job_id} ended={ended} />

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
-import { isIP } from 'node:net'
 import type { DeliveryState, WebhookEvent } from '@ichido/sdk/protocol'
-import { isPublicAddress } from './public-address.ts'
+import { FIRST_ID } from '../run/job.ts'
+import { isAddress, isPublicAddress } from './public-address.ts'
 
 export const WEBHOOK_EVENTS = [
   'job.succeeded',
@@ -11,6 +11,8 @@ export const WEBHOOK_EVENTS = [
   'alert.opened',
   'alert.closed',
 ] as const satisfies readonly WebhookEvent[]
+/** Stands for the webhook in deliveries of callbacks, which have none. */
+export const CALLBACKS = FIRST_ID
 export const DELIVERY_STATES = ['pending', 'delivered', 'dead'] as const satisfies readonly DeliveryState[]
 
 /** Default of a new webhook: alerts are sent only to webhooks that ask for them. */
@@ -66,7 +68,7 @@ export function unresolvedUrlProblem(text: string, allowPrivate: boolean): strin
   const problem = urlProblem(text, allowPrivate)
   if (problem !== null || allowPrivate) return problem
   const host = hostOf(new URL(text))
-  return isIP(host) === 0 || isPublicAddress(host) ? null : `is ${PRIVATE_ADDRESS}`
+  return !isAddress(host) || isPublicAddress(host) ? null : `is ${PRIVATE_ADDRESS}`
 }
 
 /** The host for the resolver and the address check: a name, or an address without brackets. */

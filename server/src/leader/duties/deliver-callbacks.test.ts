@@ -120,10 +120,7 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(await isIn(tick, jobId, 'delivered')).toMatchObject({ attempts: 13 })
     expect(new Set(receiver.arrived.map(({ id }) => id)).size).toBe(1)
     const { data: audit } = await services().audit.list(LOCAL_ADMIN, REDRIVES, 10, null)
-    expect(audit.map(({ subject }) => subject)).toEqual([
-      jobId,
-      '*',
-    ])
+    expect(audit.map(({ subject }) => subject)).toEqual([jobId, '*'])
   })
 
   test('410 Gone makes the message dead at once, and the next job is told', async () => {

@@ -8,8 +8,8 @@ import {
   type RedrivenDeliveries,
 } from '@ichido/sdk/protocol'
 import { type Caller, mayChange, mayRead } from '../../core/limits/roles.ts'
+import { CALLBACKS } from '../../core/webhooks/webhook.ts'
 import { changeCallbackSecret, keepCallbackSecret, type Secret } from '../../store/webhooks/callback-secrets.ts'
-import { CALLBACKS } from '../../store/webhooks/callbacks.sql.ts'
 import { type Callback, findCallback, listDeliveries, redriveDelivery } from '../../store/webhooks/deliveries.ts'
 import { isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'

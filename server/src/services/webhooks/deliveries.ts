@@ -1,8 +1,9 @@
 import type { DeliveryShape } from '@ichido/sdk/protocol'
-import type { By } from '../../store/access/audit.ts'
 import type { Store } from '../../store/port.ts'
 import { type Delivery, redriveDeliveries } from '../../store/webhooks/deliveries.ts'
 import { iso, isoOrNull } from '../answers.ts'
+
+type By = Parameters<typeof redriveDeliveries>[2]
 
 /** Deliveries that one transaction redrives. */
 const REDRIVEN_MAX = 5_000

@@ -1,9 +1,6 @@
 import { FIRST_ID } from '../../core/run/job.ts'
 import { statement } from '../statement.ts'
 
-/** Stands for the webhook in deliveries of callbacks, which have none. */
-export const CALLBACKS = FIRST_ID
-
 export const insertCallbacks = statement('insert_callbacks', {
   params: { job_id: 'text', url: 'text' },
   row: {},

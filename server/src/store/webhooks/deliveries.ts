@@ -1,12 +1,12 @@
 import type { DeliveryShape, DeliveryState } from '@ichido/sdk/protocol'
 import { LAST_ID } from '../../core/run/job.ts'
-import { DELIVERY_STATES, WEBHOOK_EVENTS } from '../../core/webhooks/webhook.ts'
+import { CALLBACKS, DELIVERY_STATES, WEBHOOK_EVENTS } from '../../core/webhooks/webhook.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { each, now, one, query, type RowOf, type SqlValue, select, statement, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
 import { type Secret, toSecret } from './callback-secrets.ts'
-import { CALLBACKS, readCallback, readPendingHosts } from './callbacks.sql.ts'
+import { readCallback, readPendingHosts } from './callbacks.sql.ts'
 import { insert, message, toRow } from './derive-deliveries.ts'
 import { holdTerm } from './ends.sql.ts'
 import { lockWebhook, toWebhook, WEBHOOK, WEBHOOK_ROW } from './webhooks.ts'
@@ -122,10 +122,11 @@ const redriveOne = statement('redrive_delivery', {
   sql: `UPDATE ichido.webhook_deliveries SET ${AGAIN} WHERE id = $id AND webhook_id = $webhook_id RETURNING ${DELIVERY}`,
 })
 
+/** `IS TRUE` keeps the planner from an index that begins with the webhook. */
 const redriveDead = statement('redrive_dead_deliveries', {
   params: { webhook_id: 'text', max: 'integer' },
   row: { id: 'text' },
-  sql: `UPDATE ichido.webhook_deliveries SET ${AGAIN} WHERE state = 'dead' AND id IN (
+  sql: `UPDATE ichido.webhook_deliveries SET ${AGAIN} WHERE (state = 'dead') IS TRUE AND id IN (
       SELECT id FROM ichido.webhook_deliveries WHERE webhook_id = $webhook_id AND state = 'dead' ORDER BY id LIMIT $max)
     RETURNING id`,
 })

@@ -1,11 +1,11 @@
 import type { DeliveryShape, WebhookEvent } from '@ichido/sdk/protocol'
 import { FIRST_ID } from '../../core/run/job.ts'
-import { deliveryId, END_EVENTS, hostOf, type Subject, wantsJob } from '../../core/webhooks/webhook.ts'
+import { CALLBACKS, deliveryId, END_EVENTS, hostOf, type Subject, wantsJob } from '../../core/webhooks/webhook.ts'
 import { readHorizon } from '../events/all-events.sql.ts'
 import { type Command, command } from '../port.ts'
 import { each, exactlyOne, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import type { Term } from '../system/term.ts'
-import { CALLBACKS, readAnyCallback } from './callbacks.sql.ts'
+import { readAnyCallback } from './callbacks.sql.ts'
 import * as sql from './ends.sql.ts'
 import { putPlace, toWebhook, type Webhook } from './webhooks.ts'
 
