@@ -606,6 +606,8 @@ class Submission:
     upload_ttl_seconds: Optional[int] = None
     key_ttl_hours: Optional[float] = None
     traceparent: Optional[str] = None
+    #: A URL that gets a signed message about each end of the job.
+    callback_url: Optional[str] = None
 
     def wire(self) -> Dict[str, Any]:
         body = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

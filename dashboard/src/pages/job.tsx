@@ -8,6 +8,7 @@ import { client } from '../server/call.ts'
 import { LIVE_MS, readAgain, useRead } from '../server/queries.ts'
 import { useCan, useMayChange } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
+import { Callback } from './job-callback.tsx'
 import { CopyAs } from './job-copy.tsx'
 import { Events } from './job-events.tsx'
 import { Files } from './job-files.tsx'
@@ -63,6 +64,7 @@ const w = words(
     limit: 'Its queue is at its limit',
     no_worker: 'No worker takes it',
     workers_busy: 'The workers are busy',
+    draining: 'The workers of its queue drain',
     quota: 'The quota of its user is full',
   },
   {
@@ -111,6 +113,7 @@ const w = words(
     limit: 'キューが上限に達しています',
     no_worker: '引き受けるワーカーがいません',
     workers_busy: 'ワーカーに空きがありません',
+    draining: 'このキューのワーカーは新しいジョブを受け付けていません',
     quota: 'ユーザーの上限に達しています',
   },
 )
@@ -157,6 +160,7 @@ function JobView({ job }: { job: JobDetail }) {
             <h3>{w().payload}</h3>
             <Json value={job.payload} name={w().payload} />
           </section>
+          {job.callback !== null && <Callback job={job} callback={job.callback} />}
         </div>
       </div>
       <Logs jobId={job.job_id} ended={ended} />

@@ -1,4 +1,5 @@
 import type { StageShape } from './seq.ts'
+import type { CallbackShape } from './webhooks.ts'
 
 /** The states of a job and of a run. */
 export const JOB_STATES = [
@@ -41,6 +42,8 @@ export interface SubmitRequest {
   labels?: Record<string, string> | undefined
   estimated_cost?: number | undefined
   traceparent?: string | undefined
+  /** Gets a signed message about each end of the job. */
+  callback_url?: string | undefined
   reservation_id?: string | undefined
   idempotency_key?: string | undefined
   key_ttl_hours?: number | undefined
@@ -189,6 +192,7 @@ export interface JobDetail extends JobShape {
   idempotency_key: string | null
   /** The trigger that made it, while the trigger is kept. */
   trigger_id: string | null
+  callback: CallbackShape | null
   /** Why no worker has it; null if it does not wait. */
   waiting_for: WaitingForShape | null
   runs: RunShape[]

@@ -16,6 +16,7 @@ import {
 import { z } from 'zod'
 import { userName } from './access.ts'
 import { dedupeKey, instant, listQuery, name, state, time } from './common.ts'
+import { callback } from './deliveries.ts'
 import { LABEL_NAME_PATTERN } from './submit.ts'
 
 const states = z
@@ -246,6 +247,7 @@ export const jobDetail = jobFields
     traceparent: z.string().nullable(),
     idempotency_key: z.string().nullable(),
     trigger_id: z.uuid().nullable().meta({ description: 'The trigger that made it, while the trigger is kept' }),
+    callback: callback.nullable().meta({ description: 'Gets a message about each end of the job' }),
     waiting_for: waitingFor.nullable().meta({ description: 'Why no worker has it; null if it does not wait' }),
     runs: z.array(run),
     once,

@@ -1,6 +1,7 @@
 import type { AuditShape, DeliveryShape, ErrorBody, Page, WebhookSecretShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { delivery, webhook, webhookWithSecret } from '../../contract/webhooks.ts'
+import { delivery } from '../../contract/deliveries.ts'
+import { webhook, webhookWithSecret } from '../../contract/webhooks.ts'
 import type { Courier } from '../../courier/port.ts'
 import { type Answer, type TestApp, testApp } from '../../testing/http/app.ts'
 import { ENGINES } from '../../testing/services/services.ts'

@@ -146,9 +146,10 @@ export function createDeadLetterService(
 
 /** The request of the old job, except its key, which stays with the old job. */
 function inputOf(job: JobDetail, payload: unknown): SubmitInput {
-  const { kind, queue, priority, labels, estimated_cost, traceparent } = job
+  const { kind, queue, priority, labels, estimated_cost, traceparent, callback } = job
   const trace = traceparent === null ? {} : { traceparent }
-  return { kind, queue, priority, labels, estimated_cost, payload, ...trace }
+  const told = callback === null ? {} : { callback_url: callback.url }
+  return { kind, queue, priority, labels, estimated_cost, payload, ...trace, ...told }
 }
 
 /** Files that were sent for the old job need not be sent again. */

@@ -42,6 +42,7 @@ import { iso, isoOrNull, notFound, renderPage, requireId, visibleTo } from '../a
 import type { Deps } from '../deps.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { waitFor } from '../wait.ts'
+import { renderCallback } from '../webhooks/callbacks.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 
 export type { DeleteRefusal } from '../../store/jobs/cancel-or-delete.ts'
@@ -257,7 +258,7 @@ function toPolicyShape({ backoff, ...policy }: JobPolicy): Record<string, unknow
 }
 
 function renderDetail(
-  { job, runs, key }: JobWithRuns,
+  { job, runs, key, callback }: JobWithRuns,
   waitingFor: WaitingForShape | null,
   once: PromiseCounts,
 ): JobDetail {
@@ -268,6 +269,7 @@ function renderDetail(
     traceparent: job.traceparent,
     idempotency_key: key,
     trigger_id: job.trigger_id,
+    callback: callback && renderCallback(callback),
     waiting_for: waitingFor,
     runs: runs.map(renderRun),
     once: {

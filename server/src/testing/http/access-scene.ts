@@ -1,6 +1,8 @@
 import { createHmac } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
 import { realWorld } from '../../node/world.ts'
+import { CALLBACKS } from '../../core/webhooks/webhook.ts'
+import { sql } from '../store/store.ts'
 import type { Call, TestApp } from './app.ts'
 import { signIn } from './sessions.ts'
 import { registeredWorker, type WorkerCalls } from './worker-calls.ts'
@@ -125,7 +127,14 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
     error_message: 'It broke',
     retryable: false,
   })
-  const held = await submit({ kind: 'work', queue, idempotency_key: key, labels: { of: 'scene' } })
+  const held = await submit({
+    kind: 'work',
+    queue,
+    idempotency_key: key,
+    labels: { of: 'scene' },
+    callback_url: PUBLIC_URL,
+  })
+  await tellCallback(http, held)
   const [lease] = await worker.lease(queue, { start: true })
   const zpe = (await make<{ job_id: string }>(owner, 'POST', '/calc/zpe/jobs', JOB)).job_id
   await leaseZpe(worker, zpe)
@@ -186,6 +195,14 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
     workers: { worker, 'other worker': other, 'revoked worker': revoked },
     otherJob: dead,
   }
+}
+
+/** A message about the job, as if the job had ended. */
+async function tellCallback({ services: { deps } }: TestApp, jobId: string): Promise<void> {
+  const text = `INSERT INTO ichido.webhook_deliveries (id, webhook_id, type, subject_id, subject_n, payload, url, host, user_id,
+      state, attempts, failures, created_at, ended_at)
+    VALUES ($1, '${CALLBACKS}', 'job.succeeded', $2, 1, '{}', '${PUBLIC_URL}', 'host', 'local', 'dead', 11, 11, 1, 1)`
+  await sql(deps.store, text, realWorld.uuid(), jobId)
 }
 
 interface Sender {

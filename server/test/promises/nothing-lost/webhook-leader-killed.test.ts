@@ -32,6 +32,29 @@ afterAll(async () => {
   await database.leave()
 })
 
+test('messages to callbacks in flight when the leader is killed are sent again with their ids', async () => {
+  const { services } = opened
+  receiver.answer = () => () => {}
+  const jobs: string[] = []
+  for (let i = 0; i < JOBS; i++) jobs.push(await endJob(services, 'succeed', { callback_url: receiver.url }))
+  await until('messages in flight', async () => receiver.arrived.length >= 4)
+  const unanswered = receiver.arrived.map(({ id }) => id)
+  const leader = await until('the leader', async () => nodes.find(({ standing }) => standing?.leads))
+  receiver.answer = () => 204
+  await leader.end('SIGKILL')
+  nodes.push(await NodeProcess.start(database.url))
+  const delivered = await until('all deliveries', async () => {
+    const { data } = await services.callbacks.list('delivered', 200, null)
+    return data.length === JOBS && data
+  })
+  expect(delivered.map(({ job_id }) => job_id).sort()).toEqual(jobs.toSorted())
+  expect(new Set(receiver.arrived.map(({ id }) => id))).toEqual(
+    new Set(delivered.map(({ delivery_id }) => delivery_id)),
+  )
+  for (const id of unanswered) expect(receiver.arrived.filter((one) => one.id === id).length).toBeGreaterThan(1)
+  receiver.arrived.length = 0
+})
+
 test('messages in flight when the leader is killed are sent again with their ids, each job in order', async () => {
   const { services } = opened
   const { webhook_id } = await services.webhooks.create(LOCAL_ADMIN, { url: receiver.url })

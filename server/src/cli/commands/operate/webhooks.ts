@@ -112,7 +112,11 @@ async function update(id: string, { json, enable, disable, ...change }: UpdateFl
 
 async function listDeliveries(id: string, { json, ...place }: ListFlags & { state?: string }): Promise<void> {
   const path = `${pathOf(id)}/deliveries${query({ ...place })}`
-  printPage(await connect().ask<Page<DeliveryShape>>('GET', path), json, 'No deliveries.', {
+  printDeliveries(await connect().ask<Page<DeliveryShape>>('GET', path), json)
+}
+
+export function printDeliveries(page: Page<DeliveryShape>, json: boolean | undefined): void {
+  printPage(page, json, 'No deliveries.', {
     ID: (delivery) => delivery.delivery_id,
     TYPE: (delivery) => delivery.type,
     JOB: (delivery) => delivery.job_id ?? '-',
