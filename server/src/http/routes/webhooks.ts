@@ -28,7 +28,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
   app.get(
     '/v1/webhooks',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List webhooks, oldest first, without their secrets',
@@ -42,7 +42,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
   app.get(
     '/v1/webhooks/:webhook_id',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Show a webhook',
@@ -123,7 +123,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
   app.get(
     '/v1/webhooks/:webhook_id/deliveries',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List the deliveries of a webhook, newest first',
