@@ -158,23 +158,28 @@ function indexed(filter: JobFilter, state: string | null, lead: Alias, bind: Bin
 const FIRST_REST = '-0000-0000-000000000000'
 const LAST_REST = '-ffff-ffff-ffffffffffff'
 
-/** The ids that are looked at. */
+/**
+ * The ids that are looked at. Of two lower bounds only the higher one is written: SQLite would begin at the other one, and read
+ * a million jobs before the end of the span.
+ */
 function range(filter: JobFilter, lead: Alias, span: Span, bind: Bind): string[] {
   const { createdFromMs, createdToMs, waitingLongerThanMs, shortId } = filter
   const { order, after, until, nowMs } = span
-  const [beyond, within] = order === 'newest' ? ['<', '>='] : ['>', '<=']
   const where: string[] = []
-  if (createdFromMs !== null) where.push(`${ID[lead]} >= ${bind(idAt(createdFromMs - SKEW_MS))}`)
+  const [first, last] = order === 'newest' ? [until, after] : [after, until]
+  const from = createdFromMs === null ? null : idAt(createdFromMs - SKEW_MS)
+  if (from !== null && (first === null || from > first)) where.push(`${ID[lead]} >= ${bind(from)}`)
+  else if (first !== null) where.push(`${ID[lead]} ${order === 'newest' ? '>=' : '>'} ${bind(first)}`)
   const toMs = Math.min(createdToMs ?? Infinity, waitingLongerThanMs === null ? Infinity : nowMs - waitingLongerThanMs)
-  if (toMs !== Infinity) where.push(`${ID[lead]} < ${bind(idAt(toMs + SKEW_MS))}`)
+  const to = toMs === Infinity ? null : idAt(toMs + SKEW_MS)
+  if (to !== null && (last === null || to <= last)) where.push(`${ID[lead]} < ${bind(to)}`)
+  else if (last !== null) where.push(`${ID[lead]} ${order === 'newest' ? '<' : '<='} ${bind(last)}`)
   if (shortId !== null) {
     // One millisecond of ids, so that few are read.
     const [begin = '', end = ''] = shortId.split('…')
     where.push(`${ID[lead]} >= ${bind(`${begin}${FIRST_REST}`)}`, `${ID[lead]} <= ${bind(`${begin}${LAST_REST}`)}`)
     where.push(`CAST(${ID[lead]} AS text) LIKE ${bind(`%${end}`)}`)
   }
-  if (after !== null) where.push(`${ID[lead]} ${beyond} ${bind(after)}`)
-  if (until !== null) where.push(`${ID[lead]} ${within} ${bind(until)}`)
   return where
 }
 
