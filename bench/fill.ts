@@ -18,7 +18,7 @@ const LABELED = 10
 /** The keys of the first jobs have expired, so that retention can remove these jobs. */
 export const EXPIRED = 5_000
 /** One transaction inserts at most this many jobs. */
-const PART = 250_000
+const PART = 50_000
 
 export const queueOf = (n: number): string => `queue-${n % QUEUES}`
 export const kindOf = (n: number): string => `kind-${n % KINDS}`
@@ -37,7 +37,10 @@ const MS = `($2 - ($1 - n) * ${SPACING_MS})`
 const STATE = `CASE n % 100 WHEN 0 THEN 'FAILED' WHEN 1 THEN 'CANCELED' ELSE 'SUCCEEDED' END`
 const WAITS = '(n % 100 = 2)'
 
-const SELECTS = {
+/** What to insert: a table with its columns, and a SELECT from the jobs `t` (n, ms, id). */
+export type Selects = Readonly<Record<string, string>>
+
+const SELECTS: Selects = {
   'jobs (id, kind, queue, user_id, payload, policy, priority, labels, estimated_cost_micros, created_at)': `
     SELECT id, 'kind-' || (n % ${KINDS}), 'queue-' || (n % ${QUEUES}), 'user-' || (n % ${USERS}),
       '{"to":"user-' || n || '@example.org","template":"welcome","n":' || n || '}', '{}', 0,
@@ -58,12 +61,12 @@ const SELECTS = {
     SELECT 'team', 'team-' || (n / ${LABELED} % ${TEAMS}), id FROM t WHERE n % ${LABELED} = 0`,
 }
 
-const POSTGRES = `WITH t AS (SELECT n, ms, ${postgresId('8')} AS id
+const POSTGRES = `WITH t AS (SELECT n, ms, ${postgresId(8)} AS id
   FROM (SELECT n, ${MS.replace('$2', '$2::bigint').replace('$1', '$1::bigint')} AS ms FROM generate_series($3::bigint, $4::bigint) n) s)`
 const SQLITE = `WITH RECURSIVE s(n) AS (SELECT CAST($3 AS INTEGER) UNION ALL SELECT n + 1 FROM s WHERE n < $4),
   m AS (SELECT n, ${MS} AS ms FROM s), t AS (SELECT n, ms, ${sqliteId(8)} AS id FROM m)`
 
-function postgresId(variant: string): string {
+function postgresId(variant: number): string {
   return `(lpad(to_hex(ms), 12, '0') || '7' || lpad(to_hex(n % 4096), 3, '0') || '${variant}000' || lpad(to_hex(n), 12, '0'))::uuid`
 }
 
@@ -71,33 +74,43 @@ function sqliteId(variant: number): string {
   return `printf('%08x-%04x-7%03x-${variant}000-%012x', ms >> 16, ms & 65535, n % 4096, n)`
 }
 
-const INSERTS = Object.entries(SELECTS).map(([into, select]) => ({
-  postgres: `${POSTGRES} INSERT INTO ichido.${into} ${select}`,
-  sqlite: `INSERT INTO ichido.${into} ${SQLITE} ${select}`,
-}))
+/** Written in a SELECT, it is an id that differs from that of the job only in the digit `variant`, which is 9 at most. */
+export const otherId = (variant: number): string => `other_id(${variant})`
 
-const TABLES = Object.keys(SELECTS).map((into) => into.slice(0, into.indexOf(' ')))
+const withIds = (sql: string, idOf: (variant: number) => string) =>
+  sql.replaceAll(/other_id\((\d)\)/g, (_, variant) => idOf(Number(variant)))
+
+const insertsOf = (selects: Selects) =>
+  Object.entries(selects).map(([into, select]) => ({
+    postgres: `${POSTGRES} INSERT INTO ichido.${into} ${withIds(select, postgresId)}`,
+    sqlite: `INSERT INTO ichido.${into} ${SQLITE} ${withIds(select, sqliteId)}`,
+  }))
+
 /** On PostgreSQL, inserting a million rows is four times as fast if the indexes are created afterwards. */
-const PLAIN_INDEXES = `SELECT i.indexname AS name, i.indexdef AS definition FROM pg_indexes i
-    WHERE i.schemaname = 'ichido' AND i.tablename IN (${TABLES.map((table) => `'${table}'`).join(', ')})
+const plainIndexes = (
+  tables: readonly string[],
+) => `SELECT i.indexname AS name, i.indexdef AS definition FROM pg_indexes i
+    WHERE i.schemaname = 'ichido' AND i.tablename IN (${tables.map((table) => `'${table}'`).join(', ')})
       AND NOT EXISTS (SELECT 1 FROM pg_constraint c WHERE c.conname = i.indexname)`
 
-const dropIndexes = command('drop_indexes', function* work() {
-  const indexes = yield* select({ name: 'text', definition: 'text' }, PLAIN_INDEXES, [])
-  for (const { name } of indexes) yield* queryText(`DROP INDEX ichido.${name}`)
-  return indexes.map(({ definition }) => definition)
-})
+const dropIndexes = (tables: readonly string[]) =>
+  command('drop_indexes', function* work() {
+    const indexes = yield* select({ name: 'text', definition: 'text' }, plainIndexes(tables), [])
+    for (const { name } of indexes) yield* queryText(`DROP INDEX ichido.${name}`)
+    return indexes.map(({ definition }) => definition)
+  })
 
-const insertPart = ({ count, nowMs }: Filling, from: number, to: number) =>
+const insertPart = (selects: Selects, { count, nowMs }: Filling, from: number, to: number) =>
   command('fill', function* work() {
-    for (const insert of INSERTS) yield* queryText(insert, count, nowMs, from, to)
+    for (const insert of insertsOf(selects)) yield* queryText(insert, count, nowMs, from, to)
   })
 
 /** Inserts the jobs into an empty store, which has this address. */
-export async function fill(store: Store, url: string, filling: Filling): Promise<void> {
-  const indexes = store.engine === 'postgres' ? await store.write(dropIndexes) : []
+export async function fill(store: Store, url: string, filling: Filling, selects = SELECTS): Promise<void> {
+  const tables = Object.keys(selects).map((into) => into.slice(0, into.indexOf(' ')))
+  const indexes = store.engine === 'postgres' ? await store.write(dropIndexes(tables)) : []
   for (let from = 1; from <= filling.count; from += PART) {
-    await store.write(insertPart(filling, from, Math.min(filling.count, from + PART - 1)))
+    await store.write(insertPart(selects, filling, from, Math.min(filling.count, from + PART - 1)))
   }
   if (indexes.length > 0) await createIndexes(url, indexes)
 }

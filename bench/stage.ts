@@ -28,13 +28,18 @@ export interface Size {
   callers: readonly number[]
   /** The jobs that are worked off in one round. */
   drained: number
-  /** The jobs of a large store, and of one with many ready jobs, beside `few`. */
+  /** The jobs of a large store, of one behind a dashboard, and of one with many ready jobs, beside `few`. */
   few: number
   many: number
+  shown: number
   ready: number
   /** The jobs after which bytes and dead rows are counted. */
   written: number
   steadyMs: number
+  /** How many pages of the dashboard are opened. */
+  pages: number
+  /** How long open dashboards are watched. */
+  watchMs: number
   nodes: readonly number[]
   /** The subscribers of one job. */
   subscribers: readonly number[]
@@ -51,9 +56,12 @@ export const QUICK: Size = {
   drained: 5_000,
   few: 10_000,
   many: 100_000,
+  shown: 100_000,
   ready: 50_000,
   written: 10_000,
   steadyMs: 3_000,
+  pages: Infinity,
+  watchMs: 12_000,
   nodes: [1, 2, 4],
   subscribers: [1_000, 5_000],
   settleMs: 2_000,
@@ -67,9 +75,12 @@ export const LONG: Size = {
   drained: 20_000,
   few: 10_000,
   many: 10_000_000,
+  shown: 1_000_000,
   ready: 1_000_000,
   written: 1_000_000,
   steadyMs: 60_000,
+  pages: Infinity,
+  watchMs: 30_000,
   nodes: [1, 2, 4],
   subscribers: [1_000, 5_000],
   settleMs: 3_000,

@@ -33,9 +33,18 @@ export class HttpConnection {
   }
 
   /** Resolves with the body of the answer. Any status but the expected one is an error. */
-  async post(path: string, body: string, expectedStatus: number): Promise<string> {
-    const length = Buffer.byteLength(body)
-    const head = `POST ${path} HTTP/1.1\r\nhost: ${this.#host}\r\ncontent-type: application/json\r\ncontent-length: ${length}`
+  post(path: string, body: string, expectedStatus: number): Promise<string> {
+    const headers = `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`
+    return this.#ask(`POST ${path}`, headers, body, expectedStatus)
+  }
+
+  get(path: string, headers = 'accept: application/json'): Promise<string> {
+    return this.#ask(`GET ${path}`, headers, '', 200)
+  }
+
+  async #ask(what: string, headers: string, body: string, expectedStatus: number): Promise<string> {
+    if (this.#socket.destroyed) throw new Error('The server closed the connection')
+    const head = `${what} HTTP/1.1\r\nhost: ${this.#host}\r\n${headers}`
     const answer = await new Promise<string>((resolve, reject) => {
       this.#settle = { resolve, reject }
       this.#socket.write(`${head}${HEAD_END}${body}`)

@@ -6,7 +6,7 @@ export type Target = { least: number } | { most: number }
 /** `peer`: another queue. `limit`: the barest loop with the same rows. `self`: Ichido under other conditions, or a fixed amount. */
 export type Rival = 'peer' | 'limit' | 'self'
 
-export type Unit = '/s' | 'ms' | 'MB' | 'bytes' | 'rows'
+export type Unit = '/s' | 'ms' | 'MB' | 'bytes' | 'rows' | '%'
 
 export interface Comparison {
   what: string
@@ -53,6 +53,7 @@ const whole = (value: number) => Math.round(value).toLocaleString('en-US')
 
 export function amount(value: number, unit: Unit): string {
   if (unit === 'ms') return `${value.toFixed(value < 10 ? 2 : 1)} ms`
+  if (unit === '%') return `${value.toFixed(1)} %`
   if (unit === 'MB') return `${(value / 1e6).toFixed(1)} MB`
   return unit === '/s' ? `${whole(value)}/s` : `${whole(value)} ${unit}`
 }

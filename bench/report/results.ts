@@ -7,7 +7,7 @@ const target = z.union([z.object({ least: z.number() }), z.object({ most: z.numb
 export const row = z.object({
   suite: z.string(),
   what: z.string(),
-  unit: z.enum(['/s', 'ms', 'MB', 'bytes', 'rows']),
+  unit: z.enum(['/s', 'ms', 'MB', 'bytes', 'rows', '%']),
   ours: z.array(z.number()),
   against: z.string(),
   rival: z.enum(['peer', 'limit', 'self']),

@@ -1,6 +1,7 @@
 import type { Comparison } from '../report/comparison.ts'
 import type { Stage } from '../stage.ts'
 import { batch } from './batch.ts'
+import { dashboard } from './dashboard.ts'
 import { disk } from './disk.ts'
 import { drain } from './drain.ts'
 import { events } from './events.ts'
@@ -30,8 +31,9 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   events,
   disk,
   ready,
+  dashboard,
   growth,
 }
 
 /** `quick` runs these only if they are named. */
-export const NOT_QUICK: ReadonlySet<string> = new Set(['events'])
+export const NOT_QUICK: ReadonlySet<string> = new Set(['dashboard', 'events'])

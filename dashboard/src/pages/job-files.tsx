@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks'
 import { Loaded } from '../parts/loaded.tsx'
 import { Json } from '../parts/text.tsx'
 import { BASE_URL } from '../server/call.ts'
-import { LIVE_MS, useRead } from '../server/queries.ts'
+import { CALM_MS, useRead } from '../server/queries.ts'
 import { formatBytes, formatNumber, words } from '../words.ts'
 import { rowsOf } from './job-files-csv.ts'
 
@@ -59,7 +59,7 @@ const IMAGE_BYTES_MAX = 8 * 1024 * 1024
 const extensionOf = (name: string): string => /\.(\w+)$/.exec(name)?.[1]?.toLowerCase() ?? ''
 
 export function Files({ jobId, ended }: { jobId: string; ended: boolean }) {
-  const found = useRead<{ data: ArtifactShape[] }>(`/v1/jobs/${jobId}/artifacts`, ended ? false : LIVE_MS)
+  const found = useRead<{ data: ArtifactShape[] }>(`/v1/jobs/${jobId}/artifacts`, ended ? false : CALM_MS)
   const [shown, show] = useState<string | null>(null)
   // A server without artifacts refuses the call, and then there is nothing to show.
   if (found.data === undefined || found.data.data.length === 0) return null

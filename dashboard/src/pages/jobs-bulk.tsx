@@ -1,10 +1,11 @@
 import type { JobState, OperationDryRun, OperationShape, Page } from '@ichido/sdk/protocol'
 import { useQuery } from '@tanstack/preact-query'
+import { useEffect, useState } from 'preact/hooks'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
 import { messageOf } from '../parts/loaded.tsx'
 import { stateWord } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
-import { readAgain, useRead } from '../server/queries.ts'
+import { CALM_MS, LIVE_MS, readAgain, useRead } from '../server/queries.ts'
 import { formatNumber, words } from '../words.ts'
 
 const w = words(
@@ -114,8 +115,10 @@ export function BulkDialog({ action, choice, onDone, onClose }: BulkDialogProps)
 
 /** The operations that run now, with their progress. */
 export function Operations() {
-  const { data } = useRead<Page<OperationShape>>('/v1/operations?limit=20')
+  const [everyMs, pace] = useState<number>(CALM_MS)
+  const { data } = useRead<Page<OperationShape>>('/v1/operations?limit=20', everyMs)
   const running = data?.data.filter(({ state }) => state === 'running') ?? []
+  useEffect(() => pace(running.length > 0 ? LIVE_MS : CALM_MS), [running.length])
   if (running.length === 0) return null
   const abort = async (id: string) => {
     await send('POST', `/v1/operations/${id}/abort`)

@@ -6,7 +6,7 @@ import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, shortId, stateWord } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
-import { useRead } from '../server/queries.ts'
+import { COUNTS_MS, useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
 import { type BulkAction, BulkDialog, type Choice, Operations } from './jobs-bulk.tsx'
@@ -34,6 +34,7 @@ const w = words(
     none: 'No jobs yet',
     noneHow: 'Submit one and watch it run:',
     unmatched: 'No job matches',
+    unmatchedYet: 'None of the newest jobs matches. “Show more” looks at older ones.',
     select: (id: string) => `Select job ${id}`,
     selectPage: 'Select the jobs that are shown',
     selected: (count: string) => `${count} selected`,
@@ -63,6 +64,7 @@ const w = words(
     none: 'ジョブはまだありません',
     noneHow: '1 件投入して動きを見てみましょう。',
     unmatched: '条件に合うジョブはありません',
+    unmatchedYet: '新しいジョブに条件に合うものはありません。「さらに表示」で古いジョブを探します。',
     select: (id) => `ジョブ ${id} を選択`,
     selectPage: '表示中のジョブを選択',
     selected: (count) => `${count} 件選択中`,
@@ -148,7 +150,13 @@ export default function Jobs() {
           of={list as never}
           empty={{
             is: (data: JobShape[]) => data.length === 0,
-            show: isEmpty ? <FirstJob /> : <Unmatched clear={clear} />,
+            show: isEmpty ? (
+              <FirstJob />
+            ) : list.hasNextPage ? (
+              <p class="note">{w().unmatchedYet}</p>
+            ) : (
+              <Unmatched clear={clear} />
+            ),
           }}
         >
           {() => <JobTable rows={rows} chosen={mayChange ? chosen : null} toggle={toggle} choose={select} />}
@@ -281,7 +289,7 @@ function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
 
 /** The counts of the jobs that match a filter, in every state. */
 function useCounts({ state: _, ...filters }: Filters<Name>) {
-  return useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters)).data
+  return useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters), COUNTS_MS).data
 }
 
 const shown = (count: number, capped: boolean): string => `${formatNumber(count)}${capped ? '+' : ''}`
@@ -332,7 +340,7 @@ function Chip({ state, pressed, onClick, children }: ChipProps) {
 }
 
 function MatchCount({ filters }: { filters: Filters<Name> }) {
-  const found = useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters)).data
+  const found = useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters), COUNTS_MS).data
   return <>{w().matching(found === undefined ? '…' : shown(found.total, found.capped))}</>
 }
 

@@ -136,7 +136,7 @@ export default function Overview() {
 
 /** How it is now. The numbers that only the series has are those of its last measurement. */
 function Figures({ series, queue }: { series: SeriesShape | undefined; queue: string | undefined }) {
-  const states = useRead<Record<JobState, number>>('/v1/stats', undefined, queue === undefined).data
+  const states = useRead<Record<JobState, number>>('/v1/stats?active=true', undefined, queue === undefined).data
   const one = useRead<QueueShape>(`/v1/queues/${encodeURIComponent(queue ?? '')}`, undefined, queue !== undefined).data
   const alerts = useRead<Page<AlertShape>>('/v1/alerts?limit=100', CALM_MS).data
   const last = series?.points.findLast(({ sampled }) => sampled)

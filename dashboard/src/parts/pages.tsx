@@ -1,7 +1,7 @@
 import type { Page } from '@ichido/sdk/protocol'
 import { useInfiniteQuery } from '@tanstack/preact-query'
 import { read, withQuery } from '../server/call.ts'
-import { LIVE_MS, paused } from '../server/queries.ts'
+import { ageOf, LIVE_MS, paused } from '../server/queries.ts'
 import { words } from '../words.ts'
 
 const w = words({ more: 'Show more', loading: 'Loading…' }, { more: 'さらに表示', loading: '読み込み中…' })
@@ -22,7 +22,11 @@ export function usePages<T>(
   const query = useInfiniteQuery({
     queryKey: ['pages', base],
     queryFn: ({ pageParam, signal }) =>
-      read<Page<T>>(pageParam === null ? base : `${base}&cursor=${encodeURIComponent(pageParam)}`, signal),
+      read<Page<T>>(
+        pageParam === null ? base : `${base}&cursor=${encodeURIComponent(pageParam)}`,
+        signal,
+        ageOf(everyMs),
+      ),
     initialPageParam: null as string | null,
     getNextPageParam: (last) => last.next_cursor,
     refetchInterval: ({ state }) =>

@@ -25,10 +25,21 @@ const call = createCall(options)
 /** Submits, follows and retries jobs. */
 export const client = new Client(httpTransport(options))
 
-/** Reads from the server. The answer is trusted to match the OpenAPI description. */
-export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
+/** The server shares answers between open dashboards, if they accept an answer of this age. No answer is shared for longer. */
+const SHARED_SECONDS_MAX = 5
+let freshUntilMs = 0
+
+/** From now on the page takes no answer that is older than what it has just changed. */
+export function readFresh(): void {
+  freshUntilMs = performance.now() + SHARED_SECONDS_MAX * 1_000
+}
+
+/** Reads from the server. The answer is trusted to match the OpenAPI description. `ageMs` is the age that it may have. */
+export async function read<T>(path: string, signal?: AbortSignal, ageMs = 0): Promise<T> {
   const timeout = AbortSignal.timeout(TIMEOUT_MS)
+  const seconds = performance.now() < freshUntilMs ? 0 : Math.min(Math.floor(ageMs / 1_000), SHARED_SECONDS_MAX)
   const { body } = await call('GET', path, {
+    headers: seconds === 0 ? {} : { 'cache-control': `max-age=${seconds}` },
     signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
   })
   return body as T
@@ -38,7 +49,11 @@ export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
 export async function send<T>(method: 'POST' | 'PUT' | 'PATCH' | 'DELETE', path: string, body?: unknown): Promise<T> {
   const given: CallOptions = { signal: AbortSignal.timeout(TIMEOUT_MS) }
   if (body !== undefined) given.body = body
-  return (await call(method, path, given)).body as T
+  try {
+    return (await call(method, path, given)).body as T
+  } finally {
+    readFresh()
+  }
 }
 
 /** A path with its query, without the parameters that are empty. */

@@ -2,10 +2,12 @@ import { NoAnswer } from '@ichido/sdk/client'
 import { IchidoError } from '@ichido/sdk/protocol'
 import { signal } from '@preact/signals'
 import { QueryCache, QueryClient, useQuery } from '@tanstack/preact-query'
-import { read } from './call.ts'
+import { read, readFresh } from './call.ts'
 
 /** How often a page that is looked at reads its data again. */
 export const LIVE_MS = 2_000
+/** How often counts are read again, which cost the server more than a list. */
+export const COUNTS_MS = 5_000
 /** How often data that rarely change are read again. */
 export const CALM_MS = 10_000
 
@@ -45,11 +47,14 @@ function isRefusal(error: unknown): boolean {
   return error instanceof IchidoError && !(error instanceof NoAnswer) && error.code !== 'UNAVAILABLE'
 }
 
+/** An answer that is read again after this time may be half as old, so that dashboards can share it. */
+export const ageOf = (everyMs: number | false): number => (everyMs === false ? 0 : everyMs / 2)
+
 /** Reads a path of the API, and reads it again while the page is visible and not paused. */
 export function useRead<T>(path: string, everyMs: number | false = LIVE_MS, enabled = true) {
   return useQuery<T>({
     queryKey: [path],
-    queryFn: ({ signal }) => read<T>(path, signal),
+    queryFn: ({ signal }) => read<T>(path, signal, ageOf(everyMs)),
     refetchInterval: paused.value ? false : everyMs,
     enabled,
   })
@@ -57,5 +62,6 @@ export function useRead<T>(path: string, everyMs: number | false = LIVE_MS, enab
 
 /** After a change, everything on the page is read again. */
 export function readAgain(): Promise<void> {
+  readFresh()
   return queryClient.invalidateQueries()
 }

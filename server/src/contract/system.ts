@@ -99,7 +99,13 @@ export const system = z
   })
   .meta({ id: 'System' }) satisfies z.ZodType<SystemShape>
 
-export const stats = z.record(z.enum(JOB_STATES), z.int())
+export const statsQuery = z.strictObject({
+  active: yesOrNo.optional().meta({
+    description: 'Only the states of jobs that have not ended. This is fast with any number of ended jobs',
+  }),
+})
+
+export const stats = z.partialRecord(z.enum(JOB_STATES), z.int())
 
 const queueOfSeries = z
   .string()

@@ -35,6 +35,7 @@ const KNOWN = [
   // Only letters of a redrive are in the index.
   'read_redrive_of: dead_letters by dead_letters_redrive',
   ...['ready', 'held', 'ended'].map((room) => `count_by_state: ${room} by itself`),
+  ...['ready', 'held'].map((room) => `count_active: ${room} by itself`),
   // Few runs are held at a time, and these want to know of all of them.
   ...['confirm_runs', 'halt_runs', 'lock_unstarted'].map((name) => `${name}: held by held_pkey`),
   ...[

@@ -316,11 +316,14 @@ describe('a page of a list reads about a page of rows:', () => {
     ['an error code', { errorCode: 'X' }],
     ['an error code, of a queue', { errorCode: 'X', queue: 'busy' }],
     ['waiting for longer than an hour', { waitingLongerThanMs: 3_600_000 }],
+    ['a queue and a kind', { queue: 'busy', kind: 'rare' }],
+    ['a queue and a state that none of its jobs is in', { queue: 'busy', states: ['TIMED_OUT'] }],
+    ['a label, of a user', { userId: 'light', label: { name: 'team', value: 'x' } }],
     ['waiting, of a user', { waitingLongerThanMs: 0, userId: 'middle', text: 'absent' }],
   ])('jobs with %s: it reads a bounded number of rows, and says where to continue', async (_, given) => {
     const filter = { ...EVERY_JOB, ...given }
     const scanned = 100
-    const list = listJobs(filter, PAGE, null, { scanMax: scanned })
+    const list = listJobs(filter, PAGE, null, { looksMax: scanned })
     const touched = (await readPlans(node, list)).map(rowsTouched).reduce((sum, rows) => sum + rows, 0)
     // Of each state: the end of the scan, and then each job with its run, its end and its labels.
     expect(touched).toBeLessThanOrEqual(scanned * 6 * (given.states?.length ?? 1))

@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type DashboardFile, readDashboard } from './dashboard-files.ts'
 
 /** Each page has an address, so that a reload shows the same page. `dashboard/src/routes.tsx` draws them. */
-const PAGES = [
+export const PAGES = [
   '/',
   '/jobs',
   '/jobs/:id',

@@ -64,7 +64,7 @@ export function userRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/users',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags: ['quotas'],
         summary: 'List users by id, with their limits and their use',
@@ -84,7 +84,7 @@ export function auditRoutes(app: ApiInstance, { services }: RouteContext): void 
   app.get(
     '/v1/audit',
     {
-      config: { ability: 'operate' },
+      config: { ability: 'operate', shared: true },
       schema: {
         tags: ['audit'],
         summary: 'List who changed what, newest first',

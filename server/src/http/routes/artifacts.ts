@@ -124,7 +124,7 @@ export async function artifactRoutes(scope: FastifyInstance, { services }: Route
   app.get(
     '/v1/jobs/:job_id/artifacts',
     {
-      config: { ability: 'readOwn', workersToo: true },
+      config: { ability: 'readOwn', workersToo: true, shared: true },
       schema: {
         tags,
         summary: 'List the artifacts that a job waits for, was given and has made',

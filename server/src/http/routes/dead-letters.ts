@@ -18,7 +18,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
   app.get(
     '/v1/dead-letters',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags,
         summary: 'List dead letters, newest first',
@@ -37,7 +37,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
   app.get(
     '/v1/dead-letters/groups',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags,
         summary: 'Group dead letters by queue, kind and error code',
@@ -135,7 +135,7 @@ export function redriveRoutes(app: ApiInstance, { services }: RouteContext): voi
   app.get(
     '/v1/dead-letters/redrives',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags,
         summary: 'List redrives, newest first',

@@ -47,7 +47,7 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/definitions',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List definitions, newest first',
@@ -61,7 +61,7 @@ function contentRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/definitions/:name',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Show a definition',
@@ -147,7 +147,7 @@ function previewRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/definitions/:name/ticks',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Show the next ticks of a definition',

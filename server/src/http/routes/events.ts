@@ -144,7 +144,7 @@ export function stateRoutes(app: ApiInstance, { services }: RouteContext): void 
   app.get(
     '/v1/jobs/:job_id/state',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags: ['jobs'],
         summary: 'Show the state and the last events of a job',

@@ -1,7 +1,8 @@
-import { JOB_STATES } from '@ichido/sdk/protocol'
+import { JOB_STATES, type JobState } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { queueRate, series, seriesQuery, stats } from '../../contract/system.ts'
+import { queueRate, series, seriesQuery, stats, statsQuery } from '../../contract/system.ts'
 import type { SeriesRange } from '../../core/limits/series.ts'
+import { ACTIVE_STATES } from '../../core/run/run-state.ts'
 import { sharedRead, within } from '../../services/wait.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { rationedRead, STORE_TIMEOUT_MS, type StoreCheck } from '../metrics/store-check.ts'
@@ -33,7 +34,8 @@ export function healthRoutes(
   { metrics, checkStore }: HealthOptions,
 ): void {
   const { world, relay, disks, certificateEndsAtMs, fullDisks } = services.deps
-  const counts = rationedRead(world, () => services.jobs.counts())
+  const counts = rationedRead(world, () => services.jobs.counts('all'))
+  const activeCounts = rationedRead(world, () => services.jobs.counts('active'))
   const workerCounts = rationedRead(world, () => services.workers.counts())
   const queueCounts = rationedRead(world, async () => (await services.queues.list(COUNTED_QUEUES_MAX, null)).data)
   const deadLetterCounts = rationedRead(world, () => services.deadLetters.counts())
@@ -50,7 +52,7 @@ export function healthRoutes(
   async function readCounts(storeUp: boolean) {
     const read = <T>(count: () => Promise<T>) => (storeUp ? inTime(count()) : null)
     const [jobs, workers, queues, deadLetters, schedules, triggers, webhooks, alerts] = await Promise.all([
-      read(() => counts().then(byState)),
+      read(() => counts().then((found) => byState(found, JOB_STATES))),
       read(workerCounts),
       read(queueCounts),
       read(deadLetterCounts),
@@ -132,20 +134,22 @@ export function healthRoutes(
   app.get(
     '/v1/stats',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Count jobs by state',
+        querystring: statsQuery,
         response: answers({ 200: ['Jobs by state', stats] }),
       },
     },
-    async () => byState(await counts()),
+    async ({ query: { active } }) =>
+      byState(await (active ? activeCounts() : counts()), active ? ACTIVE_STATES : JOB_STATES),
   )
 
   app.get(
     '/v1/stats/series',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Read series of statistics',
@@ -177,6 +181,6 @@ export function healthRoutes(
   )
 }
 
-function byState(counts: Readonly<Record<string, number>>): Record<string, number> {
-  return Object.fromEntries(JOB_STATES.map((state) => [state, counts[state] ?? 0]))
+function byState(counts: Readonly<Record<string, number>>, states: readonly JobState[]): Record<string, number> {
+  return Object.fromEntries(states.map((state) => [state, counts[state] ?? 0]))
 }

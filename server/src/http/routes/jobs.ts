@@ -10,13 +10,13 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/jobs',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags: ['jobs'],
         summary: 'List jobs, by age',
         description:
-          'With `error_code`, `text` or `waiting_longer_than_seconds`, each call looks at a limited number of jobs. A page may ' +
-          'then be short or empty. Continue until `next_cursor` is null.',
+          'With `error_code`, `text`, `waiting_longer_than_seconds` or several filters, each call looks at a limited number of ' +
+          'jobs. A page may then be short or empty. Continue until `next_cursor` is null.',
         querystring: listJobsQuery,
         response: answers({ 200: ['A page of jobs', page(job)] }),
       },
@@ -33,11 +33,11 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/jobs/counts',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags: ['jobs'],
         summary: 'Count jobs by state',
-        description: 'Takes the filter of the list. The server looks at up to 10,000 jobs in each state.',
+        description: 'Takes the filter of the list. The server looks at up to 1,000 jobs in each state.',
         querystring: jobFilter,
         response: answers({ 200: ['The counts', jobCounts] }),
       },
@@ -48,7 +48,7 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/jobs/:job_id',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags: ['jobs'],
         summary: 'Show a job with its runs',

@@ -21,7 +21,7 @@ function ledgerRoute(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/definitions/:name/occurrences',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: "List the ledger of a definition's ticks, newest first",

@@ -45,7 +45,7 @@ export function operationRoutes(app: ApiInstance, { services }: RouteContext): v
   app.get(
     '/v1/operations',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags,
         summary: 'List operations, newest first',

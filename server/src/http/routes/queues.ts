@@ -11,7 +11,7 @@ export function queueRoutes(app: ApiInstance, { services }: RouteContext): void 
   app.get(
     '/v1/queues',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List the queues that have work or settings',
@@ -25,7 +25,7 @@ export function queueRoutes(app: ApiInstance, { services }: RouteContext): void 
   app.get(
     '/v1/queues/:name',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Show a queue: its settings and how much work it has',

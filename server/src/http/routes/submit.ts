@@ -104,7 +104,7 @@ export function keyRoutes(app: ApiInstance, { services }: RouteContext): void {
   app.get(
     '/v1/idempotency-keys',
     {
-      config: { ability: 'readOwn' },
+      config: { ability: 'readOwn', shared: true },
       schema: {
         tags,
         summary: 'List keys, newest first',

@@ -21,7 +21,7 @@ export function settingRoutes(app: ApiInstance, { services: { settings } }: Rout
   app.get(
     '/v1/settings',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List the settings in force on this node',
@@ -82,7 +82,7 @@ export function systemRoutes(app: ApiInstance, { services, world }: RouteContext
   app.get(
     '/v1/system',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags: ['health'],
         summary: 'Show the node that answers, its loops, its store, and the leader',
@@ -117,7 +117,7 @@ export function alertRoutes(app: ApiInstance, { services }: RouteContext): void 
   app.get(
     '/v1/alerts',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags: ['alerts'],
         summary: 'List the open alerts, newest first',

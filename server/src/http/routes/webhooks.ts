@@ -35,7 +35,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
   app.get(
     '/v1/webhooks',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List webhooks, oldest first, without their secrets',
@@ -49,7 +49,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
   app.get(
     '/v1/webhooks/:webhook_id',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'Show a webhook',
@@ -130,7 +130,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
   app.get(
     '/v1/webhooks/:webhook_id/deliveries',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List the deliveries of a webhook, newest first',

@@ -108,7 +108,7 @@ function administrationRoutes(app: ApiInstance, { services: { workers } }: Route
   app.get(
     '/v1/workers',
     {
-      config: { ability: 'readAll' },
+      config: { ability: 'readAll', shared: true },
       schema: {
         tags,
         summary: 'List workers, newest first',

@@ -58,6 +58,7 @@ import {
 import { type FastRouteOptions, fastRoute } from './fast-route.ts'
 import { answerHeaders, requestId } from './headers.ts'
 import { installDescription } from './openapi.ts'
+import { shareAnswers } from './shared-answers.ts'
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -167,6 +168,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   })
   const checkStore = createStoreCheck(world, services.deps.store)
   installAuth(app, { ...options, checkStore, rates, addresses, cookie, ownPages })
+  shareAnswers(app, world)
   metrics.built(options.version)
   app.addHook('onResponse', (request, reply, done) => {
     const route = request.routeOptions.url ?? 'none'

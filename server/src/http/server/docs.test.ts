@@ -24,7 +24,7 @@ test('/docs works in a browser, with its policy and without other sites', async 
     await submit.locator('.live-responses-table').getByText('"job_id"').waitFor()
 
     expect(await page.locator('.topbar').count()).toBe(0)
-    expect(await http.services.jobs.counts()).toEqual({ PENDING: 1 })
+    expect(await http.services.jobs.counts('all')).toEqual({ PENDING: 1 })
     expect(problems).toEqual([])
     expect([...asked].filter((origin) => origin !== 'null')).toEqual([url])
   } finally {

@@ -171,7 +171,7 @@ describe('stopping', () => {
     const answer = await answerOf(request)
     expect(answer).toMatchObject({ status: 201, headers: { connection: 'close' } })
     await closing
-    expect(await services.jobs.counts()).toEqual({ PENDING: 1 })
+    expect(await services.jobs.counts('all')).toEqual({ PENDING: 1 })
     const [refused] = await once(net.connect(port, '127.0.0.1'), 'error')
     expect(refused).toMatchObject({ code: 'ECONNREFUSED' })
   })

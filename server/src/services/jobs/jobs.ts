@@ -50,6 +50,7 @@ export { EVERY_JOB, type JobFilter, statesOf } from '../../store/jobs/list-jobs.
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
+  /** Without an offset, a page may be short although others follow. */
   list(
     caller: Caller,
     filter: JobFilter,
@@ -68,13 +69,14 @@ export interface JobService {
   cancel(caller: Caller, jobId: string): Promise<{ job: JobDetail; outcome: CancelOutcome['kind'] }>
   /** Removes an ended job with its logs, events and files, or says why it cannot. */
   delete(caller: Caller, jobId: string): Promise<DeleteRefusal | 'deleted'>
-  counts(): Promise<Record<string, number>>
+  /** By state; `active`: only of jobs that have not ended. */
+  counts(which: 'all' | 'active'): Promise<Record<string, number>>
 }
 
 /** A list has up to 200 errors, so their messages are cut. The detail of a job has the whole message. */
 export const LISTED_MESSAGE_MAX = 1_000
 /** The jobs that a count looks at in each state. */
-export const COUNTED_MAX = 10_000
+export const COUNTED_MAX = 1_000
 /** The states of a job that has not started, or that waits as a dead letter in a redrive. */
 const MAY_WAIT: readonly string[] = ['PENDING', 'ORPHANED', 'FAILED', 'TIMED_OUT'] satisfies RunState[]
 
@@ -170,8 +172,8 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
       }
     },
 
-    async counts() {
-      return Object.fromEntries(await store.read(countJobs()))
+    async counts(which) {
+      return Object.fromEntries(await store.read(countJobs(which)))
     },
   }
 }

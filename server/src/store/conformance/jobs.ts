@@ -95,13 +95,13 @@ export function jobConformance({ store }: Given): void {
     })
 
     test('jobs are counted by the state of their latest run', async () => {
-      const before = await store().read(countJobs())
+      const before = await store().read(countJobs('all'))
       const scene = new Scene(store())
       await scene.submitted()
       const lease = await scene.leased({ startId: 's' })
       await scene.fail(lease)
       await scene.running()
-      const after = await store().read(countJobs())
+      const after = await store().read(countJobs('all'))
       const grown = (state: string) => (after.get(state) ?? 0) - (before.get(state) ?? 0)
       expect([grown('PENDING'), grown('RUNNING'), grown('FAILED')]).toEqual([1, 1, 0])
     })
@@ -140,7 +140,7 @@ export function jobConformance({ store }: Given): void {
         expect(seen).toEqual(jobs)
       }
       function oldest(filter: Partial<JobFilter>, after: string | null) {
-        return store().read(listJobs({ ...EVERY_JOB, ...filter }, 3, after, { order: 'oldest', scanMax: 2 }))
+        return store().read(listJobs({ ...EVERY_JOB, ...filter }, 3, after, { order: 'oldest', looksMax: 2 }))
       }
     })
 
@@ -275,14 +275,14 @@ export function jobConformance({ store }: Given): void {
       expect(await waiting(1)).toHaveLength(2)
     })
 
-    test('is read in pages of a bounded size, each job once, to the last', async () => {
+    test.each([{ text: 'RARE' }, { kind: 'rare' }])('is read in bounded pages with %o, each job once', async (part) => {
       const scene = new Scene(store())
       const wanted: string[] = []
       for (let i = 0; i < 23; i++) {
         const jobId = await scene.submitted({ kind: i % 7 === 0 ? 'rare' : 'work' })
         if (i % 7 === 0) wanted.unshift(jobId)
       }
-      const filter = { ...EVERY_JOB, userId: scene.userId, text: 'RARE' }
+      const filter = { ...EVERY_JOB, userId: scene.userId, ...part }
       const found: string[] = []
       const sizes: number[] = []
       for (let after: string | null = null; ; ) {
@@ -296,7 +296,7 @@ export function jobConformance({ store }: Given): void {
       // Each page looks at 5 of the 23 jobs.
       expect(sizes).toEqual([1, 1, 0, 1, 1])
       function page(after: string | null) {
-        return store().read(listJobs(filter, 3, after, { scanMax: 5 }))
+        return store().read(listJobs(filter, 3, after, { looksMax: 5 }))
       }
     })
   })

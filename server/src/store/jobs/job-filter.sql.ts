@@ -59,6 +59,23 @@ export function isScanned({ errorCode, text, waitingLongerThanMs }: JobFilter): 
   return errorCode !== null || text !== null || waitingLongerThanMs !== null
 }
 
+/**
+ * An index leads to many jobs, and another part of the filter may exclude nearly all of them: the failed jobs of a queue that
+ * never fails. Each job that is looked at costs a look-up or two.
+ */
+export function isNarrowed(filter: JobFilter): boolean {
+  const { states, userId, queue, kind, label, key, shortId } = filter
+  if (key !== null || shortId !== null) return false
+  const parts = [userId, queue, kind, label].filter((part) => part !== null).length
+  return (states.length === 0 ? [null] : states).some((state) => {
+    const lead = leadOf(filter, state)
+    if (state === 'ORPHANED' || lead === 'h' || lead === 'w') return false
+    // Most jobs succeed, so that state excludes few.
+    if (lead === 'j' || lead === 'l') return parts > 1 || !(state === null || state === 'SUCCEEDED')
+    return parts > (userId === null ? 0 : 1)
+  })
+}
+
 /** No job in another state has an error. */
 const WITH_ERROR = ['RUNNING', 'FAILED', 'TIMED_OUT', 'CANCELED']
 const WAITING = ['PENDING', 'ORPHANED']
@@ -141,23 +158,28 @@ function indexed(filter: JobFilter, state: string | null, lead: Alias, bind: Bin
 const FIRST_REST = '-0000-0000-000000000000'
 const LAST_REST = '-ffff-ffff-ffffffffffff'
 
-/** The ids that are looked at. */
+/**
+ * The ids that are looked at. Of two lower bounds only the higher one is written: SQLite would begin at the other one, and read
+ * a million jobs before the end of the span.
+ */
 function range(filter: JobFilter, lead: Alias, span: Span, bind: Bind): string[] {
   const { createdFromMs, createdToMs, waitingLongerThanMs, shortId } = filter
   const { order, after, until, nowMs } = span
-  const [beyond, within] = order === 'newest' ? ['<', '>='] : ['>', '<=']
   const where: string[] = []
-  if (createdFromMs !== null) where.push(`${ID[lead]} >= ${bind(idAt(createdFromMs - SKEW_MS))}`)
+  const [first, last] = order === 'newest' ? [until, after] : [after, until]
+  const from = createdFromMs === null ? null : idAt(createdFromMs - SKEW_MS)
+  if (from !== null && (first === null || from > first)) where.push(`${ID[lead]} >= ${bind(from)}`)
+  else if (first !== null) where.push(`${ID[lead]} ${order === 'newest' ? '>=' : '>'} ${bind(first)}`)
   const toMs = Math.min(createdToMs ?? Infinity, waitingLongerThanMs === null ? Infinity : nowMs - waitingLongerThanMs)
-  if (toMs !== Infinity) where.push(`${ID[lead]} < ${bind(idAt(toMs + SKEW_MS))}`)
+  const to = toMs === Infinity ? null : idAt(toMs + SKEW_MS)
+  if (to !== null && (last === null || to <= last)) where.push(`${ID[lead]} < ${bind(to)}`)
+  else if (last !== null) where.push(`${ID[lead]} ${order === 'newest' ? '<' : '<='} ${bind(last)}`)
   if (shortId !== null) {
     // One millisecond of ids, so that few are read.
     const [begin = '', end = ''] = shortId.split('…')
     where.push(`${ID[lead]} >= ${bind(`${begin}${FIRST_REST}`)}`, `${ID[lead]} <= ${bind(`${begin}${LAST_REST}`)}`)
     where.push(`CAST(${ID[lead]} AS text) LIKE ${bind(`%${end}`)}`)
   }
-  if (after !== null) where.push(`${ID[lead]} ${beyond} ${bind(after)}`)
-  if (until !== null) where.push(`${ID[lead]} ${within} ${bind(until)}`)
   return where
 }
 
@@ -165,7 +187,8 @@ function partOf(filter: JobFilter, state: string | null, limit: number, span: Sp
   const where: string[] = []
   const lead = leadOf(filter, state)
   const room = state === null ? null : roomOf(state)
-  const path = [...new Set<Alias>([lead, 'j', ...(room === null ? [] : [room])])]
+  const readsJob = needsJob(filter, state, lead)
+  const path = [...new Set<Alias>([lead, ...(readsJob ? (['j'] as const) : []), ...(room === null ? [] : [room])])]
   if (room !== null) where.push(inState(room, state ?? '', bind))
   if (state === 'PENDING' && filter.pendingFor !== null) where.push(PENDING_FOR[filter.pendingFor])
   const has = (aliases: readonly Alias[]) => (aliases.includes(lead) ? lead : 'j')
@@ -196,9 +219,22 @@ function partOf(filter: JobFilter, state: string | null, limit: number, span: Sp
   let from = path.map((alias) => `ichido.${TABLE[alias]} ${alias}`).join(' CROSS JOIN ')
   // Only ended jobs expire.
   if (room === null) from += ` LEFT JOIN ichido.ended e ON ${sameJob('e')} AND e.latest`
-  if (room === null || room === 'e') where.push(`NOT ${EXPIRED}`)
+  if (readsJob && (room === null || room === 'e')) where.push(`NOT ${EXPIRED}`)
+  else if (room === 'e')
+    where.push(`(${NO_RESULTS_EXPIRE} OR NOT (SELECT ${EXPIRED} FROM ichido.jobs j WHERE j.id = e.job_id))`)
   return `SELECT ${ID[lead]} AS job_id FROM ${from} ${where.length === 0 ? '' : `WHERE ${where.join(' AND ')}`}
     ${orderBy(lead, span)} LIMIT ${limit}`
+}
+
+/** Mostly true, and then the jobs need not be read. */
+const NO_RESULTS_EXPIRE = '(SELECT count(*) FROM ichido.queues WHERE result_ttl_seconds > 0) = 0'
+
+/** False: the room of the run has all that the filter asks for, so a count looks up no jobs. */
+function needsJob(filter: JobFilter, state: string | null, lead: Alias): boolean {
+  if (state === null || lead !== roomOf(state)) return true
+  const { pendingFor, queue, kind, text, createdFromMs, createdToMs } = filter
+  const ofJob = [pendingFor, text, createdFromMs, createdToMs, ...(lead === 'e' ? [queue, kind] : [])]
+  return ofJob.some((part) => part !== null)
 }
 
 /** A search does not read longer payloads: a payload may have 1 MiB, and SQLite reads all of it for its first character. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { v7 } from 'uuid'
 import { expect, test } from 'vitest'
-import { idAt } from './job-filter.sql.ts'
+import { EVERY_JOB, idAt, isNarrowed, type JobFilter } from './job-filter.sql.ts'
 
 const instants = fc.integer({ min: 0, max: Date.UTC(9999, 0) })
 
@@ -23,4 +23,20 @@ test.each([
   [Number.MAX_SAFE_INTEGER, 'ffffffff-ffff-7000-8000-000000000000'],
 ])('of %d it is %s', (ms, id) => {
   expect(idAt(ms)).toBe(id)
+})
+
+test.each<[boolean, string, Partial<JobFilter>]>([
+  [false, 'all jobs', {}],
+  [false, 'a state', { states: ['FAILED'] }],
+  [false, 'a user in a state', { userId: 'ann', states: ['FAILED', 'PENDING'] }],
+  [false, 'a queue', { queue: 'media' }],
+  [false, 'the successes of a queue', { queue: 'media', states: ['SUCCEEDED'] }],
+  [false, 'a queue in a state that few jobs are in', { queue: 'media', states: ['RUNNING', 'ORPHANED'] }],
+  [false, 'a key', { key: 'k', queue: 'media', states: ['FAILED'] }],
+  [true, 'a queue and a kind', { queue: 'media', kind: 'scale' }],
+  [true, 'the failures of a queue', { queue: 'media', states: ['FAILED'] }],
+  [true, 'the waiting jobs of a kind', { kind: 'scale', states: ['PENDING'] }],
+  [true, 'a label of a user', { label: { name: 'team', value: 'blue' }, userId: 'ann' }],
+])('it is %s that one index serves only a part of the filter: %s', (narrowed, _, filter) => {
+  expect(isNarrowed({ ...EVERY_JOB, ...filter })).toBe(narrowed)
 })

@@ -144,13 +144,18 @@ const readReportedCosts = statement('read_reported_costs', {
     WHERE r.job_id = $job_id AND r.latest AND s.cost_micros IS NOT NULL`,
 })
 
+const ACTIVE = `SELECT ${READY_STATE('r')} AS state, count(*) AS count FROM ichido.ready r GROUP BY 1
+    UNION ALL SELECT ${HELD_STATE('r')}, count(*) FROM ichido.held r GROUP BY 1`
+const COUNT_ROW = { state: 'text', count: 'integer' } as const
+
 const countByState = statement('count_by_state', {
   params: {},
-  row: { state: 'text', count: 'integer' },
-  sql: `SELECT ${READY_STATE('r')} AS state, count(*) AS count FROM ichido.ready r GROUP BY 1
-    UNION ALL SELECT ${HELD_STATE('r')}, count(*) FROM ichido.held r GROUP BY 1
-    UNION ALL SELECT state, count(*) FROM ichido.ended WHERE latest GROUP BY state`,
+  row: COUNT_ROW,
+  sql: `${ACTIVE} UNION ALL SELECT state, count(*) FROM ichido.ended WHERE latest GROUP BY state`,
 })
+
+/** Without a look at the many jobs that have ended. */
+const countActive = statement('count_active', { params: {}, row: COUNT_ROW, sql: ACTIVE })
 
 type ShownJob = RowOf<typeof readKeptJob>
 export type ShownRun = RowOf<typeof readRuns>
@@ -196,9 +201,10 @@ export function findReportedCosts(jobIds: readonly string[]): Command<Map<string
   })
 }
 
-export function countJobs(): Command<Map<string, number>> {
+export function countJobs(which: 'all' | 'active'): Command<Map<string, number>> {
   return command('count_jobs', function* work(): Work<Map<string, number>> {
-    return new Map((yield* query(countByState, {})).map(({ state, count }) => [state, count]))
+    const counts = yield* query(which === 'all' ? countByState : countActive, {})
+    return new Map(counts.map(({ state, count }) => [state, count]))
   })
 }
 

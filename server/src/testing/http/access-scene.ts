@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
-import { realWorld } from '../../node/world.ts'
 import { CALLBACKS } from '../../core/webhooks/webhook.ts'
+import { realWorld } from '../../node/world.ts'
 import { sql } from '../store/store.ts'
 import type { Call, TestApp } from './app.ts'
 import { signIn } from './sessions.ts'

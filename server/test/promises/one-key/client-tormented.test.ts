@@ -62,7 +62,7 @@ describe.each(full ? ENGINES : (['sqlite'] as const))('%s', (engine) => {
     await proxy.settled()
 
     expect(new Set(ids).size).toBe(SUBMITS)
-    const jobs = await http.services.jobs.counts()
+    const jobs = await http.services.jobs.counts('all')
     expect(jobs).toEqual({ PENDING: SUBMITS })
     const { pass, ...torments } = proxy.counts
     console.log(`${SUBMITS} submits on ${engine}: ${retries.length} tries more, ${replays} replays`, proxy.counts)
