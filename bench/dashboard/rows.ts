@@ -3,11 +3,11 @@ import { otherId, type Selects } from '../fill.ts'
 /** The jobs of the store of the dashboard, beside which there are `LETTERS` failed jobs that became dead letters. */
 export const LETTERS = 10_000
 /** Dead letters of one queue, kind and error code are a group. */
-export const GROUPS = 30
+const GROUPS = 30
 /** No job of this queue ever fails. */
 export const CALM_QUEUE = 'queue-9'
 
-export const ERRORS = ['OOM', 'DISK_FULL', 'TIMEOUT', 'BAD_INPUT', 'WORKER_LOST', 'UPSTREAM_503', 'NO_CONVERGENCE']
+const ERRORS = ['OOM', 'DISK_FULL', 'TIMEOUT', 'BAD_INPUT', 'WORKER_LOST', 'UPSTREAM_503', 'NO_CONVERGENCE']
 
 /** A workload for lists: 10 queues, 20 kinds, 100 users, 20 labels, keys for a quarter of the jobs. */
 const QUEUES = 10
