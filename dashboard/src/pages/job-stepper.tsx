@@ -110,12 +110,16 @@ function EventNote({ event: { data, timestamp } }: { event: EventShape }) {
   )
 }
 
-/** Workers write for people in `text`; other data are shown as they are. */
+/** Workers write for people in `text`. A flat object is shown as names and values, and anything else as JSON. */
 function textOf(data: unknown): string {
   if (data === null) return ''
   if (typeof data === 'string') return data
-  if (typeof data === 'object' && 'text' in data && typeof data.text === 'string') return data.text
-  return JSON.stringify(data)
+  if (typeof data !== 'object' || Array.isArray(data)) return JSON.stringify(data)
+  const fields = Object.entries(data)
+  const text = fields.find(([name]) => name === 'text')?.[1]
+  if (typeof text === 'string') return text
+  if (fields.some(([, value]) => typeof value === 'object')) return JSON.stringify(data)
+  return fields.map(([name, value]) => (name === 'percent' ? w().percent(value) : `${name} ${value}`)).join(' · ')
 }
 
 /** A worker that reports `percent` gets a bar. */
