@@ -1,6 +1,6 @@
+import type { SeriesPointShape, SeriesShape } from '@ichido/sdk/protocol'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { SeriesPoint, SeriesShape } from '../src/server/series.ts'
 import { barriers } from './axe.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { submit } from './work.ts'
@@ -16,7 +16,7 @@ beforeAll(async () => {
 }, FETCH_TIMEOUT_MS)
 afterAll(() => browser.close())
 
-function point(i: number, at: number): SeriesPoint {
+function point(i: number, at: number): SeriesPointShape {
   const sampled = !SILENT.includes(i)
   return {
     at: new Date(at).toISOString(),
@@ -39,6 +39,8 @@ function point(i: number, at: number): SeriesPoint {
     dead_letters: sampled ? 17 : null,
     workers_online: sampled ? 3 : null,
     sampled,
+    sampled_minutes: sampled ? 1 : 0,
+    complete: i < POINTS - 1,
   }
 }
 

@@ -1,6 +1,5 @@
-import type { AlertRule } from '@ichido/sdk/protocol'
+import type { AlertRule, SeriesPointShape } from '@ichido/sdk/protocol'
 import { withQuery } from '../server/call.ts'
-import type { SeriesPoint } from '../server/series.ts'
 import { words } from '../words.ts'
 
 /** The name of each rule. A rule of a newer server is shown by its own name. */
@@ -95,7 +94,7 @@ export function placeOf(rule: AlertRule, subject: string): string {
 }
 
 interface Figure {
-  of(point: SeriesPoint): number | null
+  of(point: SeriesPointShape): number | null
   unit: 'count' | 'ms'
   word: 'deadLettered' | 'failed' | 'keyHits' | 'wait' | 'oldest'
   /** The figure of the alert's own queue. */

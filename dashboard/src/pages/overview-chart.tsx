@@ -1,6 +1,5 @@
-import type { JobState } from '@ichido/sdk/protocol'
+import type { JobState, SeriesPointShape, SeriesShape } from '@ichido/sdk/protocol'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { SeriesPoint, SeriesShape } from '../server/series.ts'
 import { theme } from '../theme.ts'
 import { formatInstant, language, words } from '../words.ts'
 import type { Plot } from './overview-plot.ts'
@@ -28,7 +27,7 @@ export interface Line {
   /** The line has the colour of this state. */
   tone: JobState
   /** Null: there is no value, so the line has a gap. */
-  of(point: SeriesPoint, stepSeconds: number): number | null
+  of(point: SeriesPointShape, stepSeconds: number): number | null
 }
 
 export interface ChartProps {
@@ -47,7 +46,7 @@ export function Chart({ title, series, lines, format, measured = false, max }: C
   const plot = useRef<Plot | null>(null)
   const [hovered, hover] = useState<number | null>(null)
   const [listed, list] = useState(false)
-  const valueAt = (line: Line, point: SeriesPoint) =>
+  const valueAt = (line: Line, point: SeriesPointShape) =>
     measured && !point.sampled ? null : line.of(point, series.step_seconds)
   // The last step has not ended, so it may still be measured.
   const unmeasured = measured ? series.points.slice(0, -1).filter(({ sampled }) => !sampled) : []
@@ -87,7 +86,7 @@ export function Chart({ title, series, lines, format, measured = false, max }: C
     system.addEventListener('change', recolour)
     return () => system.removeEventListener('change', recolour)
   }, [theme.value])
-  const text = (line: Line, point: SeriesPoint | undefined) => {
+  const text = (line: Line, point: SeriesPointShape | undefined) => {
     const value = point === undefined ? null : valueAt(line, point)
     return value === null ? '–' : format(value)
   }
@@ -144,7 +143,7 @@ export function Chart({ title, series, lines, format, measured = false, max }: C
   )
 }
 
-const secondOf = ({ at }: SeriesPoint): number => Date.parse(at) / 1_000
+const secondOf = ({ at }: SeriesPointShape): number => Date.parse(at) / 1_000
 
 const DAY_SECONDS = 86_400
 

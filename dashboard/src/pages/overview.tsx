@@ -1,10 +1,10 @@
-import type { AlertShape, JobState, Page, QueueShape } from '@ichido/sdk/protocol'
+import type { AlertShape, JobState, Page, QueueShape, SeriesPointShape, SeriesShape } from '@ichido/sdk/protocol'
 import { Link } from 'wouter-preact'
 import { useFilters } from '../parts/filters.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
-import { SERIES_RANGES, type SeriesPoint, type SeriesShape, useSeries } from '../server/series.ts'
+import { SERIES_RANGES, useSeries } from '../server/series.ts'
 import { formatCompact, formatNumber, language, words } from '../words.ts'
 import { Chart, type ChartProps, type Line } from './overview-chart.tsx'
 
@@ -173,7 +173,7 @@ function Figures({ series, queue }: { series: SeriesShape | undefined; queue: st
 type Named<T> = { [K in keyof T]: T[K] extends number | null ? K : never }[keyof T]
 
 /** A line of a number that the point contains. */
-const line = (name: string, tone: JobState, field: Named<SeriesPoint>): Line => ({
+const line = (name: string, tone: JobState, field: Named<SeriesPointShape>): Line => ({
   name,
   tone,
   of: (point) => point[field],
@@ -192,7 +192,7 @@ const quantiles = (field: 'wait_ms' | 'run_ms'): Line[] => [
   { name: w().tail, tone: 'TIMED_OUT', of: (point) => point[field].p99 },
 ]
 
-function completion({ succeeded, failed, timed_out, canceled }: SeriesPoint): number | null {
+function completion({ succeeded, failed, timed_out, canceled }: SeriesPointShape): number | null {
   const ended = succeeded + failed + timed_out + canceled
   return ended === 0 ? null : (succeeded * 100) / ended
 }
