@@ -87,6 +87,7 @@ const BAD: Readonly<Record<string, string>> = {
   '--stage': NO_NAME,
   url: 'nope',
   '--url': 'nope',
+  '--callback-url': 'nope',
 }
 
 /** Any text may be meant: names of people, programs and places, and words to look for. */
@@ -95,6 +96,9 @@ const FREE: readonly string[] = [
     'backup file',
     'workers enroll name',
     'workers show worker',
+    'workers drain worker',
+    'workers resume worker',
+    'workers revoke worker',
     '--exec',
     '--enroll',
     '--name',
