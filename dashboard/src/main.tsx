@@ -1,3 +1,4 @@
+import './locale.ts'
 import './style/base.css'
 import './style/parts.css'
 import './style/states.css'

@@ -68,6 +68,8 @@ test('a failed job shows its error and its runs, and is retried here', async () 
   await stage.page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click()
   await headPill('Pending').waitFor()
   await expect.poll(() => stage.page.locator('.timeline tbody tr').count()).toBe(2)
+  // The stream ended with the first run, and shows the second one, too.
+  await stage.page.locator('td.data', { hasText: 'PENDING' }).nth(1).waitFor()
   expect((await stage.http.services.jobs.get(LOCAL_ADMIN, id)).state).toBe('PENDING')
 })
 
@@ -85,6 +87,8 @@ test('a failed job is retried with another payload, and bad JSON is not sent', a
   await dialog.getByLabel('Payload').fill('{"n": 2}')
   await dialog.getByRole('button', { name: 'Submit' }).click()
   await stage.page.getByText('A new job was submitted.').waitFor()
+  await stage.page.waitForURL((url) => !url.pathname.endsWith(id))
+  await headPill('Pending').waitFor()
   const { data } = await stage.http.services.jobs.list(LOCAL_ADMIN, NO_FILTER, 10, null)
   expect(data.map(({ replaces_job_id }) => replaces_job_id)).toEqual([id, null])
 })
@@ -106,7 +110,7 @@ test('a running job is asked to stop, and a waiting one is canceled at once', as
 })
 
 test('a job that succeeded shows its result, and how to submit one like it', async () => {
-  const id = await submit(stage, { payload: { text: "it's" } })
+  const id = await submit(stage, { payload: { text: "it's" }, labels: { team: 'blue' } })
   const request = { queues: [QUEUE], kinds: ['cloud.train'], max: 1, waitMs: 0, startId: randomUUID() }
   const [leased] = await stage.http.services.runs.lease('lab-pc', request)
   if (leased === undefined) throw new Error('There is nothing to lease')
@@ -115,7 +119,11 @@ test('a job that succeeded shows its result, and how to submit one like it', asy
   await stage.page.getByRole('region', { name: 'Result' }).getByText('"sum": 7').waitFor()
   const likeThis = stage.page.getByRole('region', { name: 'Submit a job like this' })
   await likeThis.getByText(`"it'\\''s"`).waitFor()
+  await likeThis.getByRole('button', { name: 'CLI' }).click()
+  await likeThis.getByText('--max-attempts 1').waitFor()
+  await likeThis.getByText("--label 'team=blue'").waitFor()
   await likeThis.getByRole('button', { name: 'TypeScript' }).click()
+  await likeThis.getByText('"maxAttempts":1').waitFor()
   await likeThis.getByText('ichido.submit(kind').waitFor()
   await stage.shot('job-succeeded')
   expect(stage.complaints).toEqual([])

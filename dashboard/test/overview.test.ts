@@ -1,6 +1,6 @@
 import type { SeriesPointShape, SeriesShape } from '@ichido/sdk/protocol'
 import type { Browser } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { barriers } from './axe.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { submit } from './work.ts'
@@ -145,4 +145,16 @@ test('charts take the colours of the theme and the width of their card', async (
   } finally {
     await stage.close()
   }
+})
+
+test('charts are drawn in a browser whose language is no language tag', async () => {
+  const stage = await setStage(browser)
+  onTestFinished(() => stage.close())
+  await stage.page.addInitScript(() =>
+    Object.defineProperty(navigator, 'language', { value: 'en-US@posix', configurable: true }),
+  )
+  await withSeries(stage)
+  await stage.visit('/?range=1h')
+  await stage.page.locator('canvas').first().waitFor()
+  expect(stage.complaints).toEqual([])
 })

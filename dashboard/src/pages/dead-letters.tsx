@@ -359,7 +359,9 @@ function LetterList({ filters, redrive }: LetterListProps) {
                 <td class="wide">{letter.queue}</td>
                 <td class="wide">{letter.user_id}</td>
                 <td class="clip error" title={error_message}>
-                  {error_code}: {error_message}
+                  <span class="lines">
+                    {error_code}: {error_message}
+                  </span>
                 </td>
                 <td class="number wide">{letter.retry_count}</td>
                 <td class="number">

@@ -40,13 +40,15 @@ export function CopyAs({ job }: { job: JobDetail }) {
 
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`
 
-function requestOf({ kind, queue, payload, priority, labels }: JobDetail): object {
+function requestOf({ kind, queue, payload, priority, labels, policy, callback }: JobDetail): object {
   return {
     kind,
     queue,
     payload,
     ...(priority === 0 ? {} : { priority }),
     ...(Object.keys(labels).length === 0 ? {} : { labels }),
+    ...policy,
+    ...(callback === null ? {} : { callback_url: callback.url }),
   }
 }
 
@@ -61,12 +63,15 @@ function toCurl(job: JobDetail): string {
 }
 
 function toCli(job: JobDetail): string {
-  const labels = Object.entries(job.labels).map(([name, value]) => `--label ${quoted(`${name}:${value}`)}`)
+  const labels = Object.entries(job.labels).map(([name, value]) => `--label ${quoted(`${name}=${value}`)}`)
+  const { max_attempts: attempts } = job.policy
   const words = [
     `submit ${quoted(job.kind)}`,
     `--queue ${quoted(job.queue)}`,
     ...(job.priority === 0 ? [] : [`--priority ${job.priority}`]),
     ...labels,
+    ...(typeof attempts === 'number' ? [`--max-attempts ${attempts}`] : []),
+    ...(job.callback === null ? [] : [`--callback-url ${quoted(job.callback.url)}`]),
     `--payload ${quoted(JSON.stringify(job.payload))}`,
   ]
   return commandLine(words.join(' '))
@@ -76,10 +81,13 @@ function toTypeScript(job: JobDetail): string {
   const options = {
     ...(job.priority === 0 ? {} : { priority: job.priority }),
     ...(Object.keys(job.labels).length === 0 ? {} : { labels: job.labels }),
+    ...(job.callback === null ? {} : { callbackUrl: job.callback.url }),
   }
+  const { max_attempts: maxAttempts } = job.policy
+  const kind = { queue: job.queue, ...(typeof maxAttempts === 'number' ? { maxAttempts } : {}) }
   const given = Object.keys(options).length === 0 ? '' : `, ${JSON.stringify(options)}`
   return [
-    `const kind = defineKind(${JSON.stringify(job.kind)}, { queue: ${JSON.stringify(job.queue)} })`,
+    `const kind = defineKind(${JSON.stringify(job.kind)}, ${JSON.stringify(kind)})`,
     `const job = await ichido.submit(kind, ${JSON.stringify(job.payload, null, 2)}${given})`,
   ].join('\n')
 }

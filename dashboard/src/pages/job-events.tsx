@@ -40,7 +40,8 @@ interface Kept {
   reset: boolean
 }
 
-function useEvents(jobId: string): Kept & { problem: string | null } {
+/** @param runs a new run continues a stream that has ended */
+function useEvents(jobId: string, runs: number): Kept & { problem: string | null } {
   const [kept, setKept] = useState<Kept>({ events: [], dropped: false, reset: false })
   const [problem, setProblem] = useState<string | null>(null)
   useEffect(() => {
@@ -71,12 +72,12 @@ function useEvents(jobId: string): Kept & { problem: string | null } {
       stop.abort()
       clearTimeout(drawing)
     }
-  }, [jobId])
+  }, [jobId, runs])
   return { ...kept, problem }
 }
 
-export function Events({ jobId }: { jobId: string }) {
-  const { events, dropped, reset, problem } = useEvents(jobId)
+export function Events({ jobId, runs }: { jobId: string; runs: number }) {
+  const { events, dropped, reset, problem } = useEvents(jobId, runs)
   return (
     <section class="card list" aria-label={w().title}>
       <h3 class="pad">{w().title}</h3>

@@ -66,7 +66,8 @@ class Tail {
   }
 }
 
-function useLog(jobId: string): { lines: Line[]; dropped: boolean } {
+/** @param runs a new run continues a log that has ended */
+function useLog(jobId: string, runs: number): { lines: Line[]; dropped: boolean } {
   const [shown, show] = useState<{ lines: Line[]; dropped: boolean }>({ lines: [], dropped: false })
   useEffect(() => {
     const tail = new Tail()
@@ -84,12 +85,12 @@ function useLog(jobId: string): { lines: Line[]; dropped: boolean } {
       source.close()
       clearTimeout(drawing)
     }
-  }, [jobId])
+  }, [jobId, runs])
   return shown
 }
 
-export function Logs({ jobId, ended }: { jobId: string; ended: boolean }) {
-  const { lines, dropped } = useLog(jobId)
+export function Logs({ jobId, runs, ended }: { jobId: string; runs: number; ended: boolean }) {
+  const { lines, dropped } = useLog(jobId, runs)
   const [search, setSearch] = useState('')
   const [follows, setFollows] = useState(true)
   const box = useRef<HTMLDivElement>(null)

@@ -88,7 +88,7 @@ export function Timeline({ runs }: { runs: readonly RunShape[] }) {
               </td>
               {failed && (
                 <td class="wide clip error" title={errorText(run)}>
-                  {errorText(run)}
+                  <span class="lines">{errorText(run)}</span>
                 </td>
               )}
             </tr>

@@ -1,9 +1,9 @@
 import type { JobDetail, ResultShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
-import { Link } from 'wouter-preact'
+import { Link, useLocation } from 'wouter-preact'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
 import { Loaded } from '../parts/loaded.tsx'
-import { ACTIVE, Command, Copy, errorText, Instant, Json, Pill, Span, shortId } from '../parts/text.tsx'
+import { ACTIVE, Command, Copy, commandLine, errorText, Instant, Json, Pill, Span, shortId } from '../parts/text.tsx'
 import { client } from '../server/call.ts'
 import { LIVE_MS, readAgain, useRead } from '../server/queries.ts'
 import { useCan, useMayChange } from '../server/session.ts'
@@ -163,8 +163,8 @@ function JobView({ job }: { job: JobDetail }) {
           {job.callback !== null && <Callback job={job} callback={job.callback} />}
         </div>
       </div>
-      <Logs jobId={job.job_id} ended={ended} />
-      <Events jobId={job.job_id} />
+      <Logs jobId={job.job_id} runs={job.runs.length} ended={ended} />
+      <Events jobId={job.job_id} runs={job.runs.length} />
       <Files jobId={job.job_id} ended={ended} />
       <CopyAs job={job} />
     </>
@@ -234,12 +234,17 @@ interface EditProps {
 function EditPayload({ job, act, onClose }: EditProps) {
   const [text, setText] = useState(() => JSON.stringify(job.payload, null, 2))
   const payload = parse(text)
+  const [, navigate] = useLocation()
+  const replace = async () => {
+    const next = await client.job(job.job_id).retry({ payload })
+    navigate(`/jobs/${next.id}`)
+  }
   return (
     <ActionDialog
       title={w().edit}
       action={w().editAction}
       ready={payload !== undefined}
-      run={() => act(client.job(job.job_id).retry({ payload }), w().replaced)}
+      run={() => act(replace(), w().replaced)}
       onClose={onClose}
     >
       <p>{w().editText}</p>
@@ -273,7 +278,7 @@ function Waiting({ reason: { reason, message, command } }: { reason: WaitingForS
         <b>{w()[reason]}</b>
       </p>
       <p lang="en">{message}</p>
-      {command !== undefined && <Command text={command} />}
+      {command !== undefined && <Command text={commandLine(command.replace(/^ichido /, ''))} />}
     </section>
   )
 }

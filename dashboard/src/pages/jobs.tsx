@@ -277,7 +277,7 @@ function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
             </td>
             {failed && (
               <td class="medium clip error" title={errorText(job)}>
-                {errorText(job)}
+                <span class="lines">{errorText(job)}</span>
               </td>
             )}
           </tr>

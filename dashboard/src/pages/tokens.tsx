@@ -31,7 +31,7 @@ const w = words(
     none: 'No tokens yet',
     noneText: 'This server needs no token as long as none was made, and answers only on this machine.',
     first:
-      'The first token ends this for good: from then on, every caller needs a token. The dashboard will ask you to sign in with it.',
+      'The first token ends this for good: from then on, every caller needs a token. It is a token of an admin, because only an admin can make others. The dashboard will ask you to sign in with it.',
   },
   {
     title: 'トークン',
@@ -55,10 +55,12 @@ const w = words(
     none: 'トークンはまだありません',
     noneText: 'トークンが 1 つもない間、このサーバーはトークンなしで、このマシンからのみ使えます。',
     first:
-      '最初のトークンを作ると、以後はすべての呼び出しにトークンが必要になります。元には戻せません。ダッシュボードもサインインを求めます。',
+      '最初のトークンを作ると、以後はすべての呼び出しにトークンが必要になります。元には戻せません。他のトークンを作れるように、最初のトークンの役割は admin です。ダッシュボードもサインインを求めます。',
   },
 )
 
+/** Without an admin, nobody could make another token. */
+const FIRST_ROLES = ['admin'] as const
 const DAY_SECONDS = 86_400
 
 export default function Tokens() {
@@ -166,7 +168,7 @@ function TokenTable({ tokens, revoke }: { tokens: readonly TokenShape[]; revoke(
 function MakeToken({ onMade, onClose }: { onMade(secret: string): void; onClose(): void }) {
   const { data: session } = useSession()
   const [user, setUser] = useState(session?.user_id ?? '')
-  const [role, setRole] = useState('submitter')
+  const [role, setRole] = useState(session?.open ? 'admin' : 'submitter')
   const [name, setName] = useState('')
   const [days, setDays] = useState('')
   const make = async () => {
@@ -189,7 +191,7 @@ function MakeToken({ onMade, onClose }: { onMade(secret: string): void; onClose(
       <label class="field">
         <span>{w().role}</span>
         <select value={role} onChange={(event) => setRole(event.currentTarget.value)}>
-          {ROLES.map((one) => (
+          {(session?.open ? FIRST_ROLES : ROLES).map((one) => (
             <option key={one} value={one}>
               {one}
             </option>

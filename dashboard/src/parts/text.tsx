@@ -163,13 +163,15 @@ export function Command({ text }: { text: string }) {
   )
 }
 
+/** The command line in a clone. */
+export const IN_CLONE = 'npm run -s ichido --'
 /** The default server of the command line. */
 const DEFAULT_URLS = ['http://127.0.0.1:8001', 'http://localhost:8001']
 
 /** A command line for the server of this page. */
 export function commandLine(rest: string): string {
   const word = /^[\w@%+=:,./-]+$/.test(BASE_URL) ? BASE_URL : `'${BASE_URL.replaceAll("'", '%27')}'`
-  return `${DEFAULT_URLS.includes(BASE_URL) ? '' : `ICHIDO_URL=${word} `}npm run -s ichido -- ${rest}`
+  return `${DEFAULT_URLS.includes(BASE_URL) ? '' : `ICHIDO_URL=${word} `}${IN_CLONE} ${rest}`
 }
 
 /** A value of a job as text, never as markup. */

@@ -2,7 +2,7 @@ import type { OccurrenceOutcome, OccurrenceShape } from '@ichido/sdk/protocol'
 import { Link } from 'wouter-preact'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { formatDuration, Instant } from '../parts/text.tsx'
+import { formatDuration, Instant, shortId } from '../parts/text.tsx'
 import { formatInstant, words } from '../words.ts'
 
 const w = words(
@@ -135,7 +135,7 @@ function LedgerTable({ rows }: { rows: readonly OccurrenceShape[] }) {
               <Outcome of={row.outcome} />{' '}
               {row.job_id !== null && (
                 <Link href={`/jobs/${row.job_id}`} data-row="" title={row.job_id}>
-                  <code>{row.job_id.slice(-8)}</code>
+                  <code>{shortId(row.job_id)}</code>
                 </Link>
               )}
             </td>
