@@ -606,6 +606,8 @@ class Submission:
     upload_ttl_seconds: Optional[int] = None
     key_ttl_hours: Optional[float] = None
     traceparent: Optional[str] = None
+    #: A URL that gets a signed message about each end of the job.
+    callback_url: Optional[str] = None
 
     def wire(self) -> Dict[str, Any]:
         body = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -2473,7 +2475,7 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument('--queue')
     submit.add_argument('--key', help='a repeated submission with the same key gets the same job')
     submit.add_argument('--file', action='append', default=[], help='a file for the job; repeat the option for several')
-    submit.add_argument('--wait', nargs='?', type=float, const=math.inf, metavar='SECONDS', help='print the result')
+    submit.add_argument('--wait', nargs='?', type=_seconds, const=math.inf, metavar='TIME', help='print the result; stop waiting after this long, such as 10m')
     submit.set_defaults(command=_submit)
 
     for name, command, text in (
@@ -2502,9 +2504,18 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument('--name', help='the name of the worker (default: the one that it was enrolled under)')
     work.add_argument('--token-file', default=str(DEFAULT_TOKEN_FILE), help='%(default)s')
     work.add_argument('--env', action='append', default=[], metavar='NAME[=VALUE]', help='one more variable for handlers; repeat the option for several')
-    work.add_argument('--drain', type=float, default=20.0, metavar='SECONDS', help='how long runs may continue after SIGTERM')
+    work.add_argument('--drain', type=_seconds, default=20.0, metavar='TIME', help='how long runs may continue after SIGTERM, such as 10m')
     work.set_defaults(command=_work)
     return parser
+
+
+def _seconds(text: str) -> float:
+    """Reads 30s, 10m, 2h, 7d and 500ms; a plain number is in seconds."""
+    found = re.fullmatch(r'(\d+(?:\.\d+)?)(ms|s|m|h|d)?', text, re.ASCII)
+    if found is None:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a time like 30s, 10m, 2h or 7d')
+    unit = {'ms': 0.001, 's': 1, 'm': 60, 'h': 3600, 'd': 86400}[found[2] or 's']
+    return float(found[1]) * unit
 
 
 def _submit(arguments: argparse.Namespace) -> int:

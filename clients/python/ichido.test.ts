@@ -182,7 +182,13 @@ test('an unreachable server gives exit code 1 and a reason, wrong usage gives 2'
   const nobody = ['submit', 'k', '1', '--url', 'http://127.0.0.1:1']
   const cut = `import ichido, sys; ichido.Client.__init__.__kwdefaults__['patience'] = 0.1; sys.exit(ichido.main(${JSON.stringify(nobody)}))`
   await expect(script(python, cut)).rejects.toThrow(/ended with 1: UNREACHABLE: .*refused/)
-  for (const args of [['submit', 'k', '{'], ['submit'], ['dance'], ['work', '--queue', 'q', 'k=nowhere:f']]) {
+  for (const args of [
+    ['submit', 'k', '{'],
+    ['submit', 'k', '--wait', '1w'],
+    ['submit'],
+    ['dance'],
+    ['work', '--queue', 'q', 'k=nowhere:f'],
+  ]) {
     expect(await commandLine(python, args)).toMatchObject({ code: 2, stdout: '' })
   }
 })
@@ -230,6 +236,7 @@ except ichido.JobFailed as error:
     expect(JSON.parse(first.stdout)).toMatchObject({ kind: 'k', queue: 'line', state: 'PENDING', replayed: false })
     const waited = await commandLine(python, [...args, '--wait', '0.1'], env)
     expect(waited).toMatchObject({ code: 3, stdout: '', stderr: expect.stringContaining('RESULT_NOT_READY') })
+    expect(await commandLine(python, [...args, '--wait', '100ms'], env)).toMatchObject({ code: 3 })
     const other = await commandLine(python, args.with(2, '{"a": 2}'), env)
     expect(other).toMatchObject({ code: 1, stderr: expect.stringContaining('IDEMPOTENCY_KEY_REUSED') })
     expect(await jobsOf('line')).toHaveLength(1)

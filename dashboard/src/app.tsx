@@ -17,6 +17,8 @@ const w = words(
     live: 'Live',
     paused: 'Paused',
     pause: 'Pause updates',
+    stop: 'Pause',
+    go: 'Resume',
     resume: 'Resume updates',
     offline: 'Offline',
     offlineSince: (age: string) =>
@@ -42,6 +44,8 @@ const w = words(
     live: '更新中',
     paused: '停止中',
     pause: '更新を止める',
+    stop: '止める',
+    go: '再開',
     resume: '更新を再開',
     offline: 'オフライン',
     offlineSince: (age) => `サーバーが応答しません。${age}前の内容を表示し、接続を試み続けています。`,
@@ -77,7 +81,7 @@ export function App() {
       </main>
     )
   }
-  return session === null ? <SignIn /> : <Frame session={session} />
+  return session === null ? <SignIn /> : <Frame key={session.csrf_token} session={session} />
 }
 
 function Frame({ session }: { session: Session }) {
@@ -149,30 +153,39 @@ function Side({ session, shown, onHelp }: { session: Session; shown: boolean; on
         )
       })}
       <footer>
-        <Live />
-        <button type="button" class="quiet" onClick={() => (paused.value = !paused.value)}>
-          {paused.value ? w().resume : w().pause}
-        </button>
-        <label class="field">
-          <span>{w().theme}</span>
-          <select value={theme.value} onChange={(event) => chooseTheme(event.currentTarget.value as never)}>
-            {THEMES.map((name) => (
-              <option key={name} value={name}>
-                {w()[name]}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="field">
-          <span>{w().language}</span>
-          <select value={language.value} onChange={(event) => chooseLanguage(event.currentTarget.value as never)}>
-            {Object.entries(LANGUAGES).map(([tag, name]) => (
-              <option key={tag} value={tag} lang={tag}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
+        <div class="between">
+          <Live />
+          <button
+            type="button"
+            class="quiet"
+            aria-label={paused.value ? w().resume : w().pause}
+            onClick={() => (paused.value = !paused.value)}
+          >
+            {paused.value ? w().go : w().stop}
+          </button>
+        </div>
+        <div class="between">
+          <label class="field">
+            <span>{w().theme}</span>
+            <select value={theme.value} onChange={(event) => chooseTheme(event.currentTarget.value as never)}>
+              {THEMES.map((name) => (
+                <option key={name} value={name}>
+                  {w()[name]}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label class="field">
+            <span>{w().language}</span>
+            <select value={language.value} onChange={(event) => chooseLanguage(event.currentTarget.value as never)}>
+              {Object.entries(LANGUAGES).map(([tag, name]) => (
+                <option key={tag} value={tag} lang={tag}>
+                  {name}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
         <span class="line">
           <a href="docs">{w().apiDocs}</a>
           <button type="button" class="link" onClick={onHelp}>

@@ -52,3 +52,18 @@ export const formatNumber = (value: number): string => formats.value.number.form
 export const formatCompact = (value: number): string => formats.value.compact.format(value)
 export const formatInstant = (iso: string): string => formats.value.instant.format(new Date(iso))
 export const formatClock = (iso: string): string => formats.value.clock.format(new Date(iso))
+
+const BYTE_UNITS = ['byte', 'kilobyte', 'megabyte', 'gigabyte', 'terabyte'] as const
+
+/** In the unit that gives a short number. */
+export function formatBytes(bytes: number): string {
+  const power = bytes < 1_000 ? 0 : Math.min(Math.floor(Math.log10(bytes) / 3), BYTE_UNITS.length - 1)
+  const unit = BYTE_UNITS[power] ?? 'byte'
+  const format = new Intl.NumberFormat(language.value, {
+    style: 'unit',
+    unit,
+    unitDisplay: power === 0 ? 'long' : 'short',
+    maximumFractionDigits: 1,
+  })
+  return format.format(bytes / 1_000 ** power)
+}

@@ -11,7 +11,7 @@ interface Finding {
 }
 
 /** The serious and critical findings of axe-core on the page as it is drawn now. */
-export async function barriers({ page }: Stage): Promise<string[]> {
+export async function barriers({ page }: Pick<Stage, 'page'>): Promise<string[]> {
   // The policy of the page refuses a script element. Code of the debugger may run.
   await page.evaluate(SOURCE)
   const found = await page.evaluate<{ violations: Finding[]; passes: unknown[] }>('axe.run()')

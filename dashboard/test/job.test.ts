@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Browser } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { LOCAL_ADMIN } from '../../server/src/services/access/access.ts'
-import { lease } from '../../server/src/testing/http/cloud-worker.ts'
+import { lease, WORKER } from '../../server/src/testing/http/cloud-worker.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
 import { MARKUP, QUEUE, submit } from './work.ts'
 
@@ -25,8 +25,9 @@ test('a waiting job says why it waits and what would help', async () => {
   const id = await submit(stage, { key: 'ci-build-7', labels: { team: 'blue' } })
   await stage.visit(`/jobs/${id}`)
   const why = stage.page.getByRole('region', { name: 'Why it waits' })
+  await why.getByText('No worker takes it').waitFor()
   await why.getByRole('button', { name: /^Copy/ }).waitFor()
-  await stage.page.getByText('ci-build-7').waitFor()
+  await stage.page.getByText('ci-build-7', { exact: true }).waitFor()
   await stage.page.getByText('team:blue').first().waitFor()
   await stage.shot('job-waiting')
 })
@@ -118,6 +119,58 @@ test('a job that succeeded shows its result, and how to submit one like it', asy
   await likeThis.getByText('ichido.submit(kind').waitFor()
   await stage.shot('job-succeeded')
   expect(stage.complaints).toEqual([])
+})
+
+test('the stages of a preset are steps, and the last one reached is the current one', async () => {
+  const id = await submit(stage, { stages: 'eco2' })
+  const { lease_id } = await lease(stage.http, QUEUE)
+  await stage.http.services.events.publish('cloud-worker', lease_id, {
+    stage: 'rule',
+    seq: 20,
+    data: { text: 'Looks for the rule' },
+  })
+  await stage.visit(`/jobs/${id}`)
+  const steps = stage.page.locator('.steps li')
+  await steps
+    .filter({ has: stage.page.getByText('rule', { exact: true }) })
+    .getByText('Looks for the rule')
+    .waitFor()
+  expect(await steps.locator('b').allInnerTexts()).toEqual(['vision', 'rule', 'answer', 'reward', 'done'])
+  const places = await steps.evaluateAll((all) => all.map((step) => step.dataset.place))
+  expect(places).toEqual(['done', 'current', 'ahead', 'ahead', 'ahead'])
+})
+
+test('the runs of a job are a picture with words: why each waited, and who held it', async () => {
+  const id = await submit(stage, { max_attempts: 2, backoff: { base_seconds: 3_600, jitter: 0 } })
+  const { lease_id } = await lease(stage.http, QUEUE)
+  const error = { code: 'SCF', message: 'did not converge' }
+  await stage.http.services.runs.finish('cloud-worker', lease_id, { verb: 'fail', error, retryable: true })
+  await stage.visit(`/jobs/${id}`)
+  const [first, second] = [
+    stage.page.locator('.timeline tbody tr').nth(0),
+    stage.page.locator('.timeline tbody tr').nth(1),
+  ]
+  await first.getByRole('cell', { name: 'cloud-worker', exact: true }).waitFor()
+  await first.getByText(/Runs \d/).waitFor()
+  await second.getByText(/Delay before the retry/).waitFor()
+  await second.locator('.bars [data-part="retry"]').waitFor()
+})
+
+test('a log says where the next run begins', async () => {
+  const id = await submit(stage, { max_attempts: 2, backoff: { base_seconds: 1, jitter: 0 } })
+  const { logs, jobs } = stage.http.services
+  const first = await lease(stage.http, QUEUE)
+  await logs.append(WORKER, first.lease_id, [{ n: 0, stream: 'stdout', text: 'one\n' }])
+  const error = { code: 'BAD', message: 'bad' }
+  await stage.http.services.runs.finish(WORKER, first.lease_id, { verb: 'fail', error, retryable: false })
+  await stage.http.call('POST', `/v1/jobs/${id}/retry`)
+  expect((await jobs.get(LOCAL_ADMIN, id)).runs).toHaveLength(2)
+  const second = await lease(stage.http, QUEUE)
+  await logs.append(WORKER, second.lease_id, [{ n: 0, stream: 'stdout', text: 'two\n' }])
+  await stage.visit(`/jobs/${id}`)
+  const log = stage.page.getByRole('log')
+  await log.getByText('two').waitFor()
+  expect(await log.innerText()).toMatch(/^one\s+Run 2\s+two\s*$/)
 })
 
 test('an unknown job is a sentence, not an empty page', async () => {

@@ -157,3 +157,78 @@ test('all jobs that match are canceled as one operation, after the page says how
   await stage.page.getByRole('button', { name: 'Abort' }).click()
   await stage.page.getByRole('region', { name: 'Operations at work' }).waitFor({ state: 'detached' })
 })
+
+test('another filter takes back the choice of all jobs that match', async () => {
+  await submit(stage)
+  const other = await submit(stage, { queue: 'other' })
+  await stage.visit(`/jobs?queue=${QUEUE}`)
+  await stage.page.getByLabel('All 1 that match').check()
+  await stage.page.getByLabel('Queue', { exact: true }).fill('other')
+  await rowOf(other).waitFor()
+  expect(await stage.page.getByLabel('All 1 that match').isChecked()).toBe(false)
+})
+
+test('selecting the jobs that are shown takes back the choice of all that match', async () => {
+  for (let n = 0; n < 51; n++) await submit(stage, { payload: { n } })
+  await stage.visit(`/jobs?queue=${QUEUE}`)
+  await stage.page.getByLabel('All 51 that match').check()
+  await stage.page.getByRole('button', { name: 'Clear the filters' }).click()
+  await stage.page.getByLabel('Select the jobs that are shown').check()
+  await stage.page.getByRole('button', { name: 'Cancel', exact: true }).click()
+  await stage.page.getByRole('dialog', { name: 'Cancel 50 jobs' }).waitFor()
+})
+
+test('a filter that is typed keeps its spaces, and a filter that is chosen meanwhile', async () => {
+  await submit(stage)
+  await stage.visit('/jobs')
+  await stage.page.getByRole('button', { name: '1 Pending' }).waitFor()
+  await stage.page.clock.install()
+  const field = stage.page.getByLabel('Text', { exact: true })
+  await field.pressSequentially('a ')
+  await stage.page.getByRole('button', { name: '1 Pending' }).click()
+  await stage.page.clock.runFor(1_000)
+  await stage.page.waitForURL(/\?state=PENDING&text=a$/)
+  await field.press('End')
+  await field.pressSequentially('b')
+  expect(await field.inputValue()).toBe('a b')
+})
+
+test('the waiting time is typed as people write it, and is in the URL in seconds', async () => {
+  const id = await submit(stage)
+  await stage.visit('/jobs?waiting_longer_than_seconds=5400')
+  const field = stage.page.getByLabel('Waiting longer than')
+  await expect.poll(() => field.inputValue()).toBe('1h 30m')
+  await stage.page.getByText('No job matches').waitFor()
+  await field.fill('10 minutes')
+  await stage.page.getByText('Write it like 10m').waitFor()
+  await field.fill('10m')
+  await expect.poll(() => new URL(stage.page.url()).search).toBe('?waiting_longer_than_seconds=600')
+  expect(await field.inputValue()).toBe('10m')
+  await field.fill('0s')
+  await rowOf(id).waitFor()
+  await field.fill('')
+  await expect.poll(() => new URL(stage.page.url()).search).toBe('')
+})
+
+test('the oldest jobs come first if one asks, page by page, and a link keeps the order', async () => {
+  const made: string[] = []
+  for (let n = 0; n < 52; n++) made.push(await submit(stage, { payload: { n } }))
+  await stage.visit('/jobs')
+  await stage.page.getByLabel('Order').selectOption('oldest')
+  const ids = () => stage.page.locator('tr[data-id]').evaluateAll((rows) => rows.map((row) => row.dataset.id))
+  await expect.poll(ids).toEqual(made.slice(0, 50))
+  await stage.page.getByRole('button', { name: 'Show more' }).click()
+  await expect.poll(ids).toEqual(made)
+  await stage.page.reload()
+  await expect.poll(ids).toEqual(made.slice(0, 50))
+})
+
+test('selected jobs are canceled after the page says how many of them run', async () => {
+  const [first, second] = [await submit(stage), await submit(stage)]
+  await lease(stage.http, QUEUE)
+  await stage.visit('/jobs')
+  await pill(first, 'Running').waitFor()
+  for (const id of [first, second]) await rowOf(id).getByRole('checkbox').check()
+  await stage.page.getByRole('button', { name: 'Cancel', exact: true }).click()
+  await stage.page.getByRole('dialog', { name: 'Cancel 2 jobs, 1 of them running' }).waitFor()
+})

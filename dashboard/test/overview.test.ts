@@ -87,7 +87,7 @@ test('charts, figures and tables show the series of the range and queue in the U
     const figure = (name: string) => page.locator('.figures li', { hasText: name }).locator('b')
     expect(await figure('Dead letters').innerText()).toBe('17')
     expect(await figure('Workers online').innerText()).toBe('3')
-    expect(await figure('Failures in the range').innerText()).toBe('24')
+    expect(await figure('Failures in range').innerText()).toBe('24')
     await submit(stage)
     await figure('Waiting').filter({ hasText: '1' }).waitFor()
 

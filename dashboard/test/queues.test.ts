@@ -1,9 +1,10 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { finish, lease } from '../../server/src/testing/http/cloud-worker.ts'
 import { registered } from '../../server/src/testing/services/workers.ts'
 import { barriers } from './axe.ts'
 import { FETCH_TIMEOUT_MS, openBrowser, type Stage, setStage } from './stage.ts'
-import { MARKUP, submit } from './work.ts'
+import { MARKUP, QUEUE, submit } from './work.ts'
 
 let browser: Browser
 let stage: Stage
@@ -58,4 +59,16 @@ test('queues appear as they get work, and can be paused, limited and resumed', a
   expect(await http.services.queues.get('gpu')).toMatchObject({ paused: false, max_concurrent: 4 })
   // The browser reports the refused limit.
   expect(stage.complaints.filter((text) => !/40[04]|422/.test(text))).toEqual([])
+})
+
+test('a queue shows how many jobs come in and end each minute', async () => {
+  for (const n of [1, 2]) await submit(stage, { payload: { n } })
+  const { lease_id } = await lease(stage.http, QUEUE)
+  await finish(stage.http, lease_id)
+  await stage.http.services.seriesCounts.flush()
+  await stage.page.setViewportSize({ width: 1_280, height: 900 })
+  await stage.visit('/queues')
+  // Two jobs and one end, over four to five minutes.
+  const rate = stage.page.locator(`tr[data-id="${QUEUE}"]`).getByText(/^0\.[45] \/ 0\.[23]$/)
+  await rate.waitFor()
 })

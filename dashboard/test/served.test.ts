@@ -49,7 +49,7 @@ test('assets are gzipped and kept by the browser for good; an unknown one is 404
   expect(gunzipSync(answer.rawPayload).toString()).toBe(plain.text)
   const unknown = await stage.http.call('GET', '/ichido/assets/none.js')
   expect(unknown).toMatchObject({ status: 404, body: { error: { code: 'NOT_FOUND' } } })
-  expect(unknown.headers['cache-control']).toBeUndefined()
+  expect(unknown.headers['cache-control']).toBe('no-store')
 })
 
 test('a first visit loads little, and works under a base path', async () => {

@@ -86,3 +86,43 @@ test.each([
   expect(links.filter((link) => (hidden as readonly string[]).includes(link))).toEqual([])
   expect(await stage.page.getByRole('button', { name: 'Cancel', exact: true }).count()).toBe(buttons ? 1 : 0)
 })
+
+test('after a session has ended, the next visitor sees nothing of the last one', async () => {
+  const id = await submit(stage)
+  const bob = await stage.http.token('bob', 'submitter')
+  await signIn(stage, await stage.http.token('ann', 'admin'))
+  const row = stage.page.locator(`tr[data-id="${id}"]`)
+  await row.waitFor()
+  const tokens = await stage.http.services.access.listTokens(LOCAL_ADMIN)
+  const ann = tokens.find(({ user_id }) => user_id === 'ann')
+  await stage.http.services.access.revokeToken(LOCAL_ADMIN, ann?.token_id ?? '')
+  await field().waitFor()
+  await stage.page.route('**/v1/jobs?*', () => {})
+  await field().fill(bob)
+  await stage.page.keyboard.press('Enter')
+  await stage.page.getByRole('button', { name: 'Sign out' }).waitFor()
+  expect(await row.count()).toBe(0)
+})
+
+test('a page notices that another visitor signed in in another tab', async () => {
+  const id = await submit(stage)
+  const bob = await stage.http.token('bob', 'submitter')
+  await signIn(stage, await stage.http.token('ann', 'admin'))
+  await stage.page.locator(`tr[data-id="${id}"]`).waitFor()
+  await stage.page.route('**/v1/jobs?*', () => {})
+  const status = await stage.page.evaluate(
+    (token) =>
+      fetch('v1/session', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ token }),
+      }).then((answer) => answer.status),
+    bob,
+  )
+  expect(status).toBe(200)
+  await stage.page.evaluate(() => dispatchEvent(new Event('visibilitychange')))
+  await stage.page.getByText('bob (submitter)').waitFor()
+  expect(await stage.page.locator(`tr[data-id="${id}"]`).count()).toBe(0)
+  await stage.page.getByRole('button', { name: 'Sign out' }).click()
+  await field().waitFor()
+})

@@ -38,9 +38,7 @@ export async function setStage(
   const { port } = http.app.server.address() as AddressInfo
   const url = `http://127.0.0.1:${port}${changes.basePath ?? ''}`
   const page = await browser.newPage({ reducedMotion: 'reduce', locale: 'en-US', ...look })
-  const complaints: string[] = []
-  page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()))
-  page.on('pageerror', (error) => complaints.push(error.message))
+  const complaints = watch(page)
   return {
     http,
     url,
@@ -50,13 +48,23 @@ export async function setStage(
       await page.goto(`${url}${path}`)
       await page.locator('main h2, main h1').first().waitFor()
     },
-    async shot(name) {
-      mkdirSync(SHOTS, { recursive: true })
-      await page.screenshot({ path: join(SHOTS, `${name}.png`), fullPage: true })
-    },
+    shot: (name) => shoot(page, name),
     async close() {
       await page.close()
       await http.close()
     },
   }
+}
+
+/** Collects the errors of the browser and the requests that its policy refused. */
+export function watch(page: Page): string[] {
+  const complaints: string[] = []
+  page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()))
+  page.on('pageerror', (error) => complaints.push(error.message))
+  return complaints
+}
+
+export async function shoot(page: Page, name: string): Promise<void> {
+  mkdirSync(SHOTS, { recursive: true })
+  await page.screenshot({ path: join(SHOTS, `${name}.png`), fullPage: true })
 }

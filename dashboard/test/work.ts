@@ -3,8 +3,8 @@ import type { Stage } from './stage.ts'
 
 export const QUEUE = 'cloud.page'
 
-/** Text that would run if a page took it for markup. */
-export const MARKUP = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+/** Text that would change the title and a global variable if a page took it for markup. */
+export const MARKUP = '<img src=x onerror="window.xss=document.title=1"><script>window.xss=document.title=2</script>'
 
 export async function submit(
   { http }: Stage,
@@ -22,7 +22,9 @@ interface SubmitOptions {
   queue?: string
   kind?: string
   labels?: Record<string, string>
-  stages?: { name: string; from: number; to: number }[]
+  stages?: { name: string; from: number; to: number }[] | 'eco2'
+  max_attempts?: number
+  backoff?: { base_seconds: number; jitter: number }
 }
 
 /** The id of a job as pages show it. */

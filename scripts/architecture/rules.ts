@@ -18,7 +18,7 @@ const NEIGHBOURS = {
   submission: ['leasing', 'limits'],
   leasing: ['limits'],
   runs: ['jobs', 'leasing'],
-  jobs: ['leasing', 'runs', 'system', 'workers'],
+  jobs: ['leasing', 'runs', 'system', 'webhooks', 'workers'],
   events: ['access', 'runs', 'system'],
   schedules: ['limits', 'submission', 'system'],
   triggers: ['schedules'],

@@ -20,7 +20,7 @@ export async function startStage(folder: string): Promise<Stage> {
   const dataDir = join(folder, 'data')
   const config = readServerConfig({ env: { DATA_DIR: dataDir, PORT: '0' }, cwd: folder, readFile: () => '' })
   const onTrouble = (where: string, error: unknown) => console.error(where, error)
-  const metrics = createMetrics()
+  const metrics = createMetrics(world)
   const { storage, allowNoFsync, artifacts } = config
   const node = await startNode({ storage, allowNoFsync, artifacts, world, meter: metrics.meter, onTrouble })
   const logger = pino({ level: 'silent' })

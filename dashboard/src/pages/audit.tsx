@@ -94,16 +94,16 @@ export default function Audit() {
                     <td>
                       <Instant of={entry.created_at} />
                     </td>
-                    <td>
+                    <td class="name" title={entry.actor}>
                       <Link href={withQuery('/audit', { actor: entry.actor })} data-row="">
                         {entry.actor}
                       </Link>
                     </td>
                     <td>{entry.action}</td>
-                    <td class="medium clip" title={entry.subject}>
+                    <td class="medium name" title={entry.subject}>
                       {entry.subject}
                     </td>
-                    <td class="wide data">
+                    <td class="wide difference">
                       <Difference before={entry.before} after={entry.after} />
                     </td>
                   </tr>
@@ -118,9 +118,11 @@ export default function Audit() {
   )
 }
 
-const textOf = (value: unknown): string => (value === undefined ? '–' : JSON.stringify(value))
+/** Text without its quotes. Empty: the field was not set. */
+const textOf = (value: unknown): string =>
+  value === undefined || value === null ? '' : typeof value === 'string' ? value : JSON.stringify(value)
 
-/** Only the fields that differ. */
+/** Only the fields that differ. A field that was not set has only its new value. */
 function Difference({ before, after }: { before: unknown; after: unknown }) {
   const [old, new_] = [fieldsOf(before), fieldsOf(after)]
   const names = [...new Set([...Object.keys(old), ...Object.keys(new_)])]
@@ -129,7 +131,9 @@ function Difference({ before, after }: { before: unknown; after: unknown }) {
     <>
       {changed.map((name) => (
         <div key={name}>
-          {name}: <del>{textOf(old[name])}</del> → <ins>{textOf(new_[name])}</ins>
+          <span class="faint">{name}:</span> {textOf(old[name]) !== '' && <del>{textOf(old[name])}</del>}
+          {textOf(old[name]) !== '' && textOf(new_[name]) !== '' && ' → '}
+          {textOf(new_[name]) !== '' && <ins>{textOf(new_[name])}</ins>}
         </div>
       ))}
     </>

@@ -1,10 +1,11 @@
-import type { DeadLetterGroup, DeadLetterShape } from '@ichido/sdk/protocol'
+import type { DeadLetterGroup, DeadLetterGroups, DeadLetterShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { Age, nowMs, shortId } from '../parts/text.tsx'
+import { Sparkline } from '../parts/sparkline.tsx'
+import { Age, shortId } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
 import { LIVE_MS, useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
@@ -36,8 +37,8 @@ const w = words(
     count: 'Count',
     sample: 'A message of the group',
     last: 'Last',
-    when: 'First to last',
-    span: (first: string, last: string) => `From ${first} to ${last}`,
+    when: (from: string) => `Since ${from}`,
+    most: (most: string, from: string, last: string) => `At most ${most} in one step since ${from}, the last ${last}`,
     job: 'Job',
     error: 'Error',
     retries: 'Failed runs',
@@ -72,8 +73,8 @@ const w = words(
     count: '件数',
     sample: 'メッセージの例',
     last: '最後',
-    when: '最初から最後まで',
-    span: (first, last) => `${first} から ${last} まで`,
+    when: (from) => `${from} 以降`,
+    most: (most, from, last) => `${from} 以降、1 区間で最大 ${most} 件、最後は ${last}`,
     job: 'ジョブ',
     error: 'エラー',
     retries: '失敗した実行',
@@ -91,7 +92,7 @@ type Name = (typeof NAMES)[number]
 
 export default function DeadLetters() {
   const { filters, change, clear, isEmpty } = useFilters(NAMES)
-  const groups = useRead<{ data: DeadLetterGroup[] }>(withQuery('/v1/dead-letters/groups', filters))
+  const groups = useRead<DeadLetterGroups>(withQuery('/v1/dead-letters/groups', filters))
   const [letters, choose] = useState<Letters | null>(null)
   const mayRedrive = useCan('submit')
   const any = (groups.data?.data.length ?? 0) > 0
@@ -113,8 +114,12 @@ export default function DeadLetters() {
           of={groups}
           empty={{ is: ({ data }) => data.length === 0, show: isEmpty ? <NoLetters /> : <Unmatched clear={clear} /> }}
         >
-          {({ data }) => (
-            <GroupTable groups={data} filters={filters} redrive={mayRedrive ? (filter) => choose({ filter }) : null} />
+          {(groups) => (
+            <GroupTable
+              groups={groups}
+              filters={filters}
+              redrive={mayRedrive ? (filter) => choose({ filter }) : null}
+            />
           )}
         </Loaded>
       </div>
@@ -181,14 +186,13 @@ function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
 }
 
 interface GroupTableProps {
-  groups: readonly DeadLetterGroup[]
+  groups: DeadLetterGroups
   filters: Filters<Name>
   /** Null: the visitor may not redrive. */
   redrive: ((filter: Filters<Name>) => void) | null
 }
 
-function GroupTable({ groups, filters, redrive }: GroupTableProps) {
-  const sinceMs = Math.min(...groups.map(({ first_dead_at }) => Date.parse(first_dead_at)))
+function GroupTable({ groups: { from, data }, filters, redrive }: GroupTableProps) {
   return (
     <table>
       <caption class="unseen">{w().groupsCaption}</caption>
@@ -208,7 +212,7 @@ function GroupTable({ groups, filters, redrive }: GroupTableProps) {
             {w().sample}
           </th>
           <th scope="col" class="wide">
-            {w().when}
+            {w().when(formatInstant(from))}
           </th>
           <th scope="col" class="number">
             {w().last}
@@ -221,7 +225,7 @@ function GroupTable({ groups, filters, redrive }: GroupTableProps) {
         </tr>
       </thead>
       <tbody>
-        {groups.map((group) => {
+        {data.map((group) => {
           const { queue, kind, error_code } = group
           const filter = { ...filters, queue, kind, error_code }
           return (
@@ -239,7 +243,9 @@ function GroupTable({ groups, filters, redrive }: GroupTableProps) {
               <td class="medium clip" title={group.sample_message}>
                 {group.sample_message}
               </td>
-              <When group={group} sinceMs={sinceMs} />
+              <td class="wide">
+                <Sparkline values={group.counts} text={trendOf(group, from)} />
+              </td>
               <td class="number">
                 <Age of={group.last_dead_at} />
               </td>
@@ -263,22 +269,8 @@ function GroupTable({ groups, filters, redrive }: GroupTableProps) {
   )
 }
 
-/** From the first to the last of a group, on a line from the oldest dead letter of all groups until now. */
-function When({ group: { first_dead_at, last_dead_at }, sinceMs }: { group: DeadLetterGroup; sinceMs: number }) {
-  const wholeMs = Math.max(1, nowMs.value - sinceMs)
-  const share = (ms: number) => `${Math.min(100, Math.max(0, (ms / wholeMs) * 100))}%`
-  const [firstMs, lastMs] = [Date.parse(first_dead_at), Date.parse(last_dead_at)]
-  const place = (node: HTMLElement | null) => {
-    node?.style.setProperty('--from', share(firstMs - sinceMs))
-    node?.style.setProperty('--length', share(lastMs - firstMs))
-  }
-  const text = w().span(formatInstant(first_dead_at), formatInstant(last_dead_at))
-  return (
-    <td class="track when wide" title={text}>
-      <span ref={place} data-part="confirming" />
-      <i class="unseen">{text}</i>
-    </td>
-  )
+function trendOf({ counts, last_dead_at }: DeadLetterGroup, from: string): string {
+  return w().most(formatNumber(Math.max(...counts)), formatInstant(from), formatInstant(last_dead_at))
 }
 
 interface LetterListProps {

@@ -5,7 +5,8 @@ import { Loaded } from '../parts/loaded.tsx'
 import { Json } from '../parts/text.tsx'
 import { BASE_URL } from '../server/call.ts'
 import { LIVE_MS, useRead } from '../server/queries.ts'
-import { formatNumber, words } from '../words.ts'
+import { formatBytes, formatNumber, words } from '../words.ts'
+import { rowsOf } from './job-files-csv.ts'
 
 const w = words(
   {
@@ -14,13 +15,14 @@ const w = words(
     from: 'From',
     input: 'input',
     output: 'output',
-    size: 'Bytes',
+    size: 'Size',
     awaited: 'not uploaded yet',
     download: 'Download',
     show: 'Show',
     hide: 'Hide',
     image: (name: string) => `The image ${name}`,
-    tooLarge: (n: string) => `The page shows the first ${n} bytes.`,
+    tooLarge: (size: string) => `The page shows the first ${size}.`,
+    rows: (shown: string, all: string) => `The page shows the first ${shown} of ${all} rows.`,
   },
   {
     title: 'ファイル',
@@ -28,13 +30,14 @@ const w = words(
     from: '種類',
     input: '入力',
     output: '出力',
-    size: 'バイト',
+    size: 'サイズ',
     awaited: '未アップロード',
     download: 'ダウンロード',
     show: '表示',
     hide: '隠す',
     image: (name) => `画像 ${name}`,
-    tooLarge: (n) => `最初の ${n} バイトを表示しています。`,
+    tooLarge: (size) => `最初の ${size} を表示しています。`,
+    rows: (shown, all) => `全 ${all} 行のうち最初の ${shown} 行を表示しています。`,
   },
 )
 
@@ -47,7 +50,10 @@ const IMAGES: Record<string, string> = {
   webp: 'image/webp',
 }
 const TEXTS = ['txt', 'log', 'csv', 'tsv', 'json', 'md', 'yaml', 'yml', 'in', 'out', 'xml']
+/** Files that are tables, with the character between their cells. */
+const SEPARATORS: Record<string, string> = { csv: ',', tsv: '\t' }
 const TEXT_BYTES_MAX = 64 * 1024
+const ROWS_MAX = 200
 const IMAGE_BYTES_MAX = 8 * 1024 * 1024
 
 const extensionOf = (name: string): string => /\.(\w+)$/.exec(name)?.[1]?.toLowerCase() ?? ''
@@ -78,7 +84,7 @@ export function Files({ jobId, ended }: { jobId: string; ended: boolean }) {
             <tr key={file.artifact_id}>
               <td>{file.name}</td>
               <td>{file.run_id === null ? w().input : w().output}</td>
-              <td class="number">{file.size_bytes === null ? '–' : formatNumber(file.size_bytes)}</td>
+              <td class="number">{file.size_bytes === null ? '–' : formatBytes(file.size_bytes)}</td>
               <td>
                 {file.state === 'awaited' ? (
                   w().awaited
@@ -135,13 +141,56 @@ function Text({ file: { artifact_id, name, size_bytes } }: { file: ArtifactShape
     <Loaded of={found}>
       {(text) => (
         <>
-          <Json value={name.endsWith('.json') ? pretty(text) : text} name={name} />
-          {(size_bytes ?? 0) > TEXT_BYTES_MAX && <p class="note">{w().tooLarge(formatNumber(TEXT_BYTES_MAX))}</p>}
+          {extensionOf(name) in SEPARATORS ? (
+            <Sheet text={text} name={name} />
+          ) : (
+            <Json value={extensionOf(name) === 'json' ? pretty(text) : text} name={name} />
+          )}
+          {(size_bytes ?? 0) > TEXT_BYTES_MAX && <p class="note">{w().tooLarge(formatBytes(TEXT_BYTES_MAX))}</p>}
         </>
       )}
     </Loaded>
   )
 }
+
+/** The first row of a table has the names of the columns. */
+function Sheet({ text, name }: { text: string; name: string }) {
+  const [head = [], ...rows] = rowsOf(text, SEPARATORS[extensionOf(name)] ?? ',')
+  const shown = rows.slice(0, ROWS_MAX)
+  return (
+    <>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a long table is scrolled with the arrow keys */}
+      <section class="scroll" tabIndex={0} aria-label={name}>
+        <table>
+          <caption class="unseen">{name}</caption>
+          <thead>
+            <tr>
+              {head.map((cell, i) => (
+                <th key={i} scope="col" class={isNumeric(shown[0]?.[i]) ? 'number' : ''}>
+                  {cell}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((row, n) => (
+              <tr key={n}>
+                {row.map((cell, i) => (
+                  <td key={i} class={isNumeric(cell) ? 'number' : ''}>
+                    {cell}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+      {rows.length > ROWS_MAX && <p class="note">{w().rows(formatNumber(ROWS_MAX), formatNumber(rows.length))}</p>}
+    </>
+  )
+}
+
+const isNumeric = (cell = ''): boolean => cell.trim() !== '' && Number.isFinite(Number(cell))
 
 /** The bytes are read into an address of this page, because the server sends every artifact as a download. */
 function Picture({ file: { artifact_id, name }, type }: { file: ArtifactShape; type: string }) {

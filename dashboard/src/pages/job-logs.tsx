@@ -1,7 +1,7 @@
 import type { RunLogShape } from '@ichido/sdk/protocol'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { BASE_URL } from '../server/call.ts'
-import { words } from '../words.ts'
+import { formatInstant, words } from '../words.ts'
 
 const w = words(
   {
@@ -13,6 +13,7 @@ const w = words(
     download: 'Download',
     shown: (n: number) => `The page shows the last ${n} lines. The download has all of them.`,
     unmatched: 'No line matches.',
+    run: (no: number) => `Run ${no}`,
   },
   {
     title: 'ログ',
@@ -23,6 +24,7 @@ const w = words(
     download: 'ダウンロード',
     shown: (n) => `直近 ${n} 行を表示しています。全体はダウンロードできます。`,
     unmatched: '一致する行はありません。',
+    run: (no) => `実行 ${no}`,
   },
 )
 
@@ -33,6 +35,8 @@ interface Line {
   n: number
   stream: RunLogShape['stream']
   text: string
+  runNo: number
+  at: string
 }
 
 /** The last lines of a log. A line may come in several pieces. */
@@ -42,12 +46,14 @@ class Tail {
   #open = false
   dropped = false
 
-  add({ stream, text }: RunLogShape): void {
+  add({ stream, text, run_no: runNo, created_at: at }: RunLogShape): void {
     const pieces = text.split('\n')
     for (const [i, piece] of pieces.entries()) {
       const last = this.#lines.at(-1)
-      if (i === 0 && this.#open && last?.stream === stream) last.text += piece
-      else if (i < pieces.length - 1 || piece !== '') this.#lines.push({ n: this.#next++, stream, text: piece })
+      const continues = this.#open && last?.stream === stream && last.runNo === runNo
+      if (i === 0 && continues) last.text += piece
+      else if (i < pieces.length - 1 || piece !== '')
+        this.#lines.push({ n: this.#next++, stream, text: piece, runNo, at })
     }
     this.#open = !text.endsWith('\n')
     if (this.#lines.length <= LINES_MAX) return
@@ -122,8 +128,9 @@ export function Logs({ jobId, ended }: { jobId: string; ended: boolean }) {
           {wanted.length === 0 ? (
             <p>{w().unmatched}</p>
           ) : (
-            wanted.map(({ n, stream, text }) => (
-              <div key={n} data-stream={stream}>
+            wanted.map(({ n, stream, text, runNo, at }, i) => (
+              <div key={n} data-stream={stream} title={formatInstant(at)}>
+                {runNo !== (wanted[i - 1]?.runNo ?? 1) && <b class="run">{w().run(runNo)}</b>}
                 {text}
               </div>
             ))

@@ -1,4 +1,4 @@
-import { type EventShape, type JobDetail, type JobStateShape, PROGRESS_STAGE } from '@ichido/sdk/protocol'
+import { ECO2_STAGES, type EventShape, type JobDetail, type JobStateShape, PROGRESS_STAGE } from '@ichido/sdk/protocol'
 import { ACTIVE, Age, stateWord } from '../parts/text.tsx'
 import { LIVE_MS, useRead } from '../server/queries.ts'
 import { formatNumber, words } from '../words.ts'
@@ -55,22 +55,24 @@ export function Stepper({ job }: { job: JobDetail }) {
           </li>
         ))}
       </ol>
-      {progress !== undefined && <Percent data={progress.data} />}
+      {progress !== undefined && <Percent event={progress} />}
     </section>
   )
 }
 
 function stepsOf(job: JobDetail, state: JobStateShape | undefined): Step[] {
   const declared = stageNames(job.policy.stages)
+  const ended = !ACTIVE.includes(job.state)
   if (declared.length > 0) {
     const reached = declared.findLastIndex((name) => state?.stages[name] !== undefined)
+    const stopped = ended && job.state !== 'SUCCEEDED'
     return declared.map((name, i) => ({
       name,
       event: state?.stages[name],
-      place: placeOf(i, reached, job.state === 'SUCCEEDED'),
+      place: placeOf(i, job.state === 'SUCCEEDED' ? declared.length : reached, ended),
+      ...(stopped && i === reached ? { state: job.state } : {}),
     }))
   }
-  const ended = !ACTIVE.includes(job.state)
   // A job that was canceled while it waited never began the steps in between.
   const began = { leased: job.attempt > 0, running: job.started_at !== null }
   const at = { PENDING: 0, ORPHANED: 0, ASSIGNED: 1, RUNNING: 2 }[job.state as string] ?? 3
@@ -91,6 +93,7 @@ const placeOf = (i: number, at: number, over: boolean): Step['place'] =>
   i < at || (i === at && over) ? 'done' : i === at ? 'current' : 'ahead'
 
 function stageNames(stages: unknown): string[] {
+  if (stages === 'eco2') return Object.keys(ECO2_STAGES)
   if (Array.isArray(stages))
     return stages.flatMap(({ name }: { name?: unknown }) => (typeof name === 'string' ? name : []))
   if (typeof stages !== 'object' || stages === null) return []
@@ -99,22 +102,32 @@ function stageNames(stages: unknown): string[] {
 }
 
 function EventNote({ event: { data, timestamp } }: { event: EventShape }) {
-  const text = typeof data === 'string' ? data : data === null ? '' : JSON.stringify(data)
+  const text = textOf(data)
   return (
     <small title={text}>
-      <span class="clip">{text}</span> <Age of={timestamp} /> {w().ago}
+      {text} <Age of={timestamp} /> {w().ago}
     </small>
   )
 }
 
+/** Workers write for people in `text`; other data are shown as they are. */
+function textOf(data: unknown): string {
+  if (data === null) return ''
+  if (typeof data === 'string') return data
+  if (typeof data === 'object' && 'text' in data && typeof data.text === 'string') return data.text
+  return JSON.stringify(data)
+}
+
 /** A worker that reports `percent` gets a bar. */
-function Percent({ data }: { data: unknown }) {
+function Percent({ event: { data } }: { event: EventShape }) {
   const percent = typeof data === 'object' && data !== null && 'percent' in data ? Number(data.percent) : Number.NaN
   if (!(percent >= 0 && percent <= 100)) return null
+  const said = typeof data === 'object' && data !== null && 'text' in data ? textOf(data) : ''
   return (
-    <label class="line">
+    <div class="percent">
       <progress class="bar" max="100" value={percent} aria-label={w().title} />
-      {w().percent(formatNumber(Math.round(percent)))}
-    </label>
+      <b>{w().percent(formatNumber(Math.round(percent)))}</b>
+      {said !== '' && <small>{said}</small>}
+    </div>
   )
 }

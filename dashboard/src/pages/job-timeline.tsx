@@ -1,56 +1,57 @@
-import type { RunShape } from '@ichido/sdk/protocol'
-import { ACTIVE, errorText, formatDuration, nowMs, Pill, Span } from '../parts/text.tsx'
+import type { Page, RunShape, WorkerShape } from '@ichido/sdk/protocol'
+import { errorText, formatDuration, nowMs, Pill } from '../parts/text.tsx'
+import { CALM_MS, useRead } from '../server/queries.ts'
+import { useCan } from '../server/session.ts'
 import { formatInstant, words } from '../words.ts'
+import { PART_NAMES, type Part, partsOf } from './job-timeline-parts.ts'
 
 const w = words(
   {
     title: 'Runs',
-    waited: 'waited',
-    leased: 'leased',
-    running: 'running',
-    confirming: 'worker silent',
+    due: 'Not due yet',
+    retry: 'Delay before the retry',
+    waited: 'Waits for a worker',
+    leased: 'Leased',
+    running: 'Runs',
+    confirming: 'Worker silent',
     run: 'Run',
     state: 'State',
-    attempt: 'Attempt',
     worker: 'Worker',
-    duration: 'Duration',
     error: 'Error',
-    time: 'Time',
+    time: 'What it did',
     part: (name: string, duration: string) => `${name} ${duration}`,
+    from: (instant: string) => `from ${instant}`,
+    span: (from: string, duration: string) => `${from}, ${duration} in all`,
   },
   {
     title: '実行履歴',
-    waited: '待機',
+    due: '開始時刻待ち',
+    retry: '再試行までの間隔',
+    waited: 'ワーカー待ち',
     leased: '割当',
     running: '実行',
     confirming: 'ワーカー応答なし',
     run: '実行',
     state: '状態',
-    attempt: '試行',
     worker: 'ワーカー',
-    duration: '所要時間',
     error: 'エラー',
-    time: '時間',
+    time: '経過',
     part: (name, duration) => `${name} ${duration}`,
+    from: (instant) => `${instant} から`,
+    span: (from, duration) => `${from} から計 ${duration}`,
   },
 )
 
-type PartName = 'waited' | 'leased' | 'running' | 'confirming'
-
-interface Part {
-  name: PartName
-  fromMs: number
-  toMs: number
-}
-
-/** When each run waited, was leased and ran, as bars on one scale and as a table. */
+/** When and why each run waited, who held it and how long it ran, as bars on one scale and in words. */
 export function Timeline({ runs }: { runs: readonly RunShape[] }) {
-  const parts = runs.map(partsOf)
+  const nameOf = useWorkerNames()
+  const parts = runs.map((run) => partsOf(run, nowMs.value))
   const all = parts.flat()
   const fromMs = Math.min(...all.map((part) => part.fromMs))
   const wholeMs = Math.max(1, Math.max(...all.map((part) => part.toMs)) - fromMs)
+  const failed = runs.some((run) => errorText(run) !== '')
   return (
-    <section class="card list">
+    <section class="card list" aria-label={w().title}>
       <table class="timeline">
         <caption class="unseen">{w().title}</caption>
         <thead>
@@ -63,12 +64,11 @@ export function Timeline({ runs }: { runs: readonly RunShape[] }) {
               {w().worker}
             </th>
             <th scope="col">{w().time}</th>
-            <th scope="col" class="number medium">
-              {w().duration}
-            </th>
-            <th scope="col" class="medium">
-              {w().error}
-            </th>
+            {failed && (
+              <th scope="col" class="wide">
+                {w().error}
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -78,64 +78,72 @@ export function Timeline({ runs }: { runs: readonly RunShape[] }) {
               <td>
                 <Pill of={run} />
               </td>
-              <td class="wide clip" title={run.assigned_worker_id ?? ''}>
-                {run.assigned_worker_id ?? '–'}
+              <td class="wide" title={run.assigned_worker_id ?? ''}>
+                {nameOf(run.assigned_worker_id)}
               </td>
               <td class="track">
-                {(parts[i] ?? []).map((part) => (
-                  <Bar key={part.name} part={part} fromMs={fromMs} wholeMs={wholeMs} />
-                ))}
+                <Bars parts={parts[i] ?? []} fromMs={fromMs} wholeMs={wholeMs} />
+                {run.assigned_worker_id !== null && <small>{nameOf(run.assigned_worker_id)}</small>}
+                {errorText(run) !== '' && <small class="error">{errorText(run)}</small>}
               </td>
-              <td class="number medium">
-                <Span from={run.started_at} to={ACTIVE.includes(run.state) ? null : run.finished_at} />
-              </td>
-              <td class="medium clip error" title={errorText(run)}>
-                {errorText(run)}
-              </td>
+              {failed && (
+                <td class="wide clip error" title={errorText(run)}>
+                  {errorText(run)}
+                </td>
+              )}
             </tr>
           ))}
         </tbody>
       </table>
+      <p class="note legend">
+        {PART_NAMES.filter((name) => all.some((part) => part.name === name)).map((name) => (
+          <span key={name}>
+            <i data-part={name} /> {w()[name]}
+          </span>
+        ))}
+        <span>{w().span(formatInstant(new Date(fromMs).toISOString()), formatDuration(wholeMs))}</span>
+      </p>
     </section>
   )
 }
 
-function partsOf(run: RunShape): Part[] {
-  const endMs =
-    run.finished_at === null ? Math.max(nowMs.value, Date.parse(run.created_at)) : Date.parse(run.finished_at)
-  const confirmingMs =
-    run.continuation_state === 'CONFIRMING' && run.lease_expires_at !== null
-      ? Math.min(endMs, Date.parse(run.lease_expires_at))
-      : null
-  const marks: [PartName, number | null][] = [
-    ['waited', Date.parse(run.created_at)],
-    ['leased', run.assigned_at === null ? null : Date.parse(run.assigned_at)],
-    ['running', run.started_at === null ? null : Date.parse(run.started_at)],
-    ['confirming', confirmingMs],
-  ]
-  const known = marks.flatMap(([name, fromMs]) => (fromMs === null ? [] : [{ name, fromMs }]))
-  return known.map(({ name, fromMs }, i) => ({ name, fromMs, toMs: Math.max(fromMs, known[i + 1]?.fromMs ?? endMs) }))
+/** The name of a worker. A visitor who may not see the workers gets the id. */
+function useWorkerNames(): (id: string | null) => string {
+  const { data } = useRead<Page<WorkerShape>>('/v1/workers?limit=100', CALM_MS, useCan('readAll'))
+  const names = new Map(data?.data.map(({ worker_id, name }) => [worker_id, name]))
+  return (id) => (id === null ? '–' : (names.get(id) ?? id))
 }
 
-interface BarProps {
-  part: Part
+interface BarsProps {
+  parts: readonly Part[]
   fromMs: number
   wholeMs: number
 }
 
-function Bar({ part, fromMs, wholeMs }: BarProps) {
-  const text = w().part(w()[part.name], formatDuration(part.toMs - part.fromMs))
+function Bars({ parts, fromMs, wholeMs }: BarsProps) {
+  const words = parts.map(({ name, fromMs, toMs }) => w().part(w()[name], formatDuration(toMs - fromMs)))
+  return (
+    <>
+      <div class="bars" aria-hidden="true">
+        {parts.map((part, i) => (
+          <Bar key={part.name} part={part} fromMs={fromMs} wholeMs={wholeMs} text={words[i] ?? ''} />
+        ))}
+      </div>
+      <span class="note">{words.join(' · ')}</span>
+    </>
+  )
+}
+
+interface BarProps extends Omit<BarsProps, 'parts'> {
+  part: Part
+  text: string
+}
+
+function Bar({ part, fromMs, wholeMs, text }: BarProps) {
   const place = (node: HTMLElement | null) => {
     node?.style.setProperty('--from', `${((part.fromMs - fromMs) / wholeMs) * 100}%`)
     node?.style.setProperty('--length', `${((part.toMs - part.fromMs) / wholeMs) * 100}%`)
   }
-  return (
-    <span
-      ref={place}
-      data-part={part.name}
-      role="img"
-      aria-label={text}
-      title={`${text} (${formatInstant(new Date(part.fromMs).toISOString())})`}
-    />
-  )
+  const began = w().from(formatInstant(new Date(part.fromMs).toISOString()))
+  return <span ref={place} data-part={part.name} title={`${text}, ${began}`} />
 }

@@ -1,4 +1,4 @@
-import type { JobDetail, OnceShape, ResultShape, WaitingForShape } from '@ichido/sdk/protocol'
+import type { JobDetail, ResultShape, WaitingForShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
@@ -6,12 +6,14 @@ import { Loaded } from '../parts/loaded.tsx'
 import { ACTIVE, Command, Copy, errorText, Instant, Json, Pill, Span, shortId } from '../parts/text.tsx'
 import { client } from '../server/call.ts'
 import { LIVE_MS, readAgain, useRead } from '../server/queries.ts'
-import { useMayChange } from '../server/session.ts'
+import { useCan, useMayChange } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
+import { Callback } from './job-callback.tsx'
 import { CopyAs } from './job-copy.tsx'
 import { Events } from './job-events.tsx'
 import { Files } from './job-files.tsx'
 import { Logs } from './job-logs.tsx'
+import { Once } from './job-once.tsx'
 import { Stepper } from './job-stepper.tsx'
 import { Timeline } from './job-timeline.tsx'
 
@@ -56,13 +58,14 @@ const w = words(
     labels: 'Labels',
     policy: 'Policy',
     waitsFor: 'Why it waits',
-    once: 'Once',
-    onceNone: 'Nothing had to be refused or repeated.',
-    replays: (n: number) =>
-      n === 1 ? '1 repeated submission got the first answer' : `${n} repeated submissions got the first answer`,
-    duplicates: (n: number) => (n === 1 ? '1 duplicate was refused' : `${n} duplicates were refused`),
-    fenced: (n: number) => (n === 1 ? '1 late report was refused' : `${n} late reports were refused`),
-    reassigned: (n: number) => (n === 1 ? 'The job was handed on once' : `The job was handed on ${n} times`),
+    artifacts: 'Its files have not arrived',
+    run_at: 'It is not due yet',
+    paused: 'Its queue is paused',
+    limit: 'Its queue is at its limit',
+    no_worker: 'No worker takes it',
+    workers_busy: 'The workers are busy',
+    draining: 'The workers of its queue drain',
+    quota: 'The quota of its user is full',
   },
   {
     title: (id) => `ジョブ ${id}`,
@@ -104,12 +107,14 @@ const w = words(
     labels: 'ラベル',
     policy: 'ポリシー',
     waitsFor: '待っている理由',
-    once: '一度だけの証拠',
-    onceNone: '拒否や再送はありませんでした。',
-    replays: (n) => `重複した投入 ${n} 件に最初の応答を返しました`,
-    duplicates: (n) => `重複 ${n} 件を拒否しました`,
-    fenced: (n) => `遅れて届いた報告 ${n} 件を拒否しました`,
-    reassigned: (n) => `${n} 回、別のワーカーに引き継がれました`,
+    artifacts: 'ファイルがまだ届いていません',
+    run_at: 'まだ開始時刻ではありません',
+    paused: 'キューが停止中です',
+    limit: 'キューが上限に達しています',
+    no_worker: '引き受けるワーカーがいません',
+    workers_busy: 'ワーカーに空きがありません',
+    draining: 'このキューのワーカーは新しいジョブを受け付けていません',
+    quota: 'ユーザーの上限に達しています',
   },
 )
 
@@ -139,19 +144,24 @@ function JobView({ job }: { job: JobDetail }) {
       <Stepper job={job} />
       <Timeline runs={job.runs} />
       <div class="grid">
-        <Facts job={job} />
-        <section class="card pad">
-          <h3>{w().payload}</h3>
-          <Json value={job.payload} name={w().payload} />
-        </section>
-        {job.state === 'SUCCEEDED' && <Result jobId={job.job_id} />}
-        {job.error?.traceback !== undefined && (
+        <div class="stack">
+          <Facts job={job} />
+          <Once job={job} />
+        </div>
+        <div class="stack">
+          {job.state === 'SUCCEEDED' && <Result jobId={job.job_id} />}
+          {job.error?.traceback !== undefined && (
+            <section class="card pad">
+              <h3>{w().traceback}</h3>
+              <Json value={job.error.traceback} name={w().traceback} />
+            </section>
+          )}
           <section class="card pad">
-            <h3>{w().traceback}</h3>
-            <Json value={job.error.traceback} name={w().traceback} />
+            <h3>{w().payload}</h3>
+            <Json value={job.payload} name={w().payload} />
           </section>
-        )}
-        <Once once={job.once} />
+          {job.callback !== null && <Callback job={job} callback={job.callback} />}
+        </div>
       </div>
       <Logs jobId={job.job_id} ended={ended} />
       <Events jobId={job.job_id} />
@@ -255,17 +265,21 @@ function parse(text: string): unknown {
   }
 }
 
-function Waiting({ reason: { message, command } }: { reason: WaitingForShape }) {
+function Waiting({ reason: { reason, message, command } }: { reason: WaitingForShape }) {
   return (
     <section class="card pad" aria-label={w().waitsFor}>
       <h3>{w().waitsFor}</h3>
-      <p>{message}</p>
+      <p>
+        <b>{w()[reason]}</b>
+      </p>
+      <p lang="en">{message}</p>
       {command !== undefined && <Command text={command} />}
     </section>
   )
 }
 
 function Facts({ job }: { job: JobDetail }) {
+  const mayReadAll = useCan('readAll')
   const rows: [string, preact.ComponentChildren][] = [
     [w().kind, <Link href={`/jobs?kind=${encodeURIComponent(job.kind)}`}>{job.kind}</Link>],
     [w().queue, <Link href={`/jobs?queue=${encodeURIComponent(job.queue)}`}>{job.queue}</Link>],
@@ -278,7 +292,11 @@ function Facts({ job }: { job: JobDetail }) {
     [w().key, job.idempotency_key],
     [
       w().definition,
-      job.definition && <Link href={`/schedules/${encodeURIComponent(job.definition)}`}>{job.definition}</Link>,
+      job.definition !== null && mayReadAll ? (
+        <Link href={`/schedules/${encodeURIComponent(job.definition)}`}>{job.definition}</Link>
+      ) : (
+        job.definition
+      ),
     ],
     [w().scheduledFor, job.scheduled_for && <Instant of={job.scheduled_for} />],
     [w().trigger, job.trigger_id],
@@ -333,31 +351,6 @@ function Result({ jobId }: { jobId: string }) {
           </>
         )}
       </Loaded>
-    </section>
-  )
-}
-
-/** The promise in words: what was repeated or came too late, and changed nothing. */
-function Once({ once }: { once: OnceShape }) {
-  const facts: [number, (n: number) => string][] = [
-    [once.replays_served, w().replays],
-    [once.duplicates_refused, w().duplicates],
-    [once.stale_writes_fenced, w().fenced],
-    [once.reassignments, w().reassigned],
-  ]
-  const told = facts.filter(([count]) => count > 0)
-  return (
-    <section class="card pad">
-      <h3>{w().once}</h3>
-      {told.length === 0 ? (
-        <p class="faint">{w().onceNone}</p>
-      ) : (
-        <ul>
-          {told.map(([count, text]) => (
-            <li key={text(count)}>{text(count)}</li>
-          ))}
-        </ul>
-      )}
     </section>
   )
 }

@@ -9,13 +9,15 @@ import { formatNumber, words } from '../words.ts'
 
 const w = words(
   {
-    cancel: (count: string) => `Cancel ${count} jobs`,
-    retry: (count: string) => `Retry ${count} jobs`,
-    redrive: (count: string) => `Redrive ${count} dead letters`,
+    cancel: (count: string) => `Cancel ${count} ${count === '1' ? 'job' : 'jobs'}`,
+    retry: (count: string) => `Retry ${count} ${count === '1' ? 'job' : 'jobs'}`,
+    redrive: (count: string) => `Redrive ${count} ${count === '1' ? 'dead letter' : 'dead letters'}`,
+    ofThem: (title: string, count: string) => `${title}, ${count} of them running`,
     counting: 'Counting…',
     willCancel: 'Waiting jobs end at once. Running jobs are asked to stop, and end when they have stopped.',
     willRetry: 'Each job that ended without success gets another run and a full retry budget. Other jobs are skipped.',
-    willRedrive: 'Each job gets another run and a full retry budget.',
+    willRedrive:
+      'Each dead letter gets another run and a full retry budget. It waits if the quota is full. Other jobs are skipped.',
     ofState: (count: string, state: string) => `${count} ${state.toLowerCase()}`,
     none: 'No job would change.',
     begun: 'The operation has begun.',
@@ -31,10 +33,12 @@ const w = words(
     cancel: (count) => `${count} 件のジョブを取り消す`,
     retry: (count) => `${count} 件のジョブを再試行する`,
     redrive: (count) => `${count} 件のデッドレターを再投入する`,
+    ofThem: (title, count) => `${title}(うち実行中 ${count} 件)`,
     counting: '数えています…',
     willCancel: '待機中のジョブはすぐに終わります。実行中のジョブには停止を求め、止まった時点で終わります。',
     willRetry: '成功せずに終わったジョブがもう一度実行されます。再試行回数は最初からです。他のジョブは対象外です。',
-    willRedrive: '各ジョブがもう一度実行されます。再試行回数は最初からです。',
+    willRedrive:
+      '各デッドレターがもう一度実行され、再試行回数は最初からになります。上限に達していれば空きを待ちます。他のジョブは対象外です。',
     ofState: (count, state) => `${state} ${count} 件`,
     none: '変わるジョブはありません。',
     begun: '操作を始めました。',
@@ -72,6 +76,8 @@ export function BulkDialog({ action, choice, onDone, onClose }: BulkDialogProps)
   const states = Object.entries(data?.by_state ?? {}).flatMap(([state, found]) =>
     found === undefined || found.count === 0 ? [] : [{ state: state as JobState, count: found.count }],
   )
+  const running = (data?.by_state.RUNNING?.count ?? 0) + (data?.by_state.ASSIGNED?.count ?? 0)
+  const title = running === 0 ? w()[action](count) : w().ofThem(w()[action](count), formatNumber(running))
   const text = { cancel: w().willCancel, retry: w().willRetry, redrive: w().willRedrive }[action]
   const begin = async () => {
     await send('POST', '/v1/operations', request)
@@ -81,7 +87,7 @@ export function BulkDialog({ action, choice, onDone, onClose }: BulkDialogProps)
   }
   return (
     <ActionDialog
-      title={w()[action](count)}
+      title={title}
       action={w().start}
       danger={action === 'cancel'}
       ready={(data?.matched ?? 0) > 0}

@@ -1,15 +1,16 @@
-import { JOB_STATES, type JobCountsShape, type JobShape, type JobState, type QueueShape } from '@ichido/sdk/protocol'
+import { JOB_ORDERS, JOB_STATES, type JobCountsShape, type JobShape, type JobState } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
-import { FilterField, type Filters, RefusedFilter, TimeFilter, useFilters } from '../parts/filters.tsx'
+import { type Filters, RefusedFilter, useFilters } from '../parts/filters.tsx'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { ACTIVE, Age, Command, commandLine, errorText, Pill, Span, shortId, stateWord } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
-import { CALM_MS, useRead } from '../server/queries.ts'
+import { useRead } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
 import { type BulkAction, BulkDialog, type Choice, Operations } from './jobs-bulk.tsx'
+import { FilterRow, NAMES, type Name } from './jobs-filters.tsx'
 
 const w = words(
   {
@@ -19,16 +20,9 @@ const w = words(
     queue: 'Queue',
     kind: 'Kind',
     user: 'User',
-    label: 'Label',
-    labelHint: 'name:value',
-    key: 'Key',
-    errorCode: 'Error code',
-    text: 'Text',
-    textHint: 'kind, label, error, payload',
-    after: 'Made after',
-    before: 'Made before',
-    waiting: 'Waiting longer than (s)',
-    more: 'More filters',
+    order: 'Order',
+    newest: 'Newest first',
+    oldest: 'Oldest first',
     clear: 'Clear the filters',
     job: 'Job',
     state: 'State',
@@ -36,7 +30,7 @@ const w = words(
     age: 'Age',
     duration: 'Duration',
     error: 'Error',
-    caption: 'Jobs, newest first',
+    caption: 'Jobs, by age',
     none: 'No jobs yet',
     noneHow: 'Submit one and watch it run:',
     unmatched: 'No job matches',
@@ -46,6 +40,7 @@ const w = words(
     matching: (count: string) => `All ${count} that match`,
     cancel: 'Cancel',
     retry: 'Retry',
+    redrive: 'Redrive',
   },
   {
     title: 'ジョブ',
@@ -54,16 +49,9 @@ const w = words(
     queue: 'キュー',
     kind: '種別',
     user: 'ユーザー',
-    label: 'ラベル',
-    labelHint: '名前:値',
-    key: 'キー',
-    errorCode: 'エラーコード',
-    text: 'テキスト',
-    textHint: '種別、ラベル、エラー、ペイロード',
-    after: '作成日時(以降)',
-    before: '作成日時(以前)',
-    waiting: '待機時間が次より長い(秒)',
-    more: '他の条件',
+    order: '並び順',
+    newest: '新しい順',
+    oldest: '古い順',
     clear: '条件を消す',
     job: 'ジョブ',
     state: '状態',
@@ -71,7 +59,7 @@ const w = words(
     age: '経過',
     duration: '所要時間',
     error: 'エラー',
-    caption: 'ジョブ(新しい順)',
+    caption: 'ジョブ(作成順)',
     none: 'ジョブはまだありません',
     noneHow: '1 件投入して動きを見てみましょう。',
     unmatched: '条件に合うジョブはありません',
@@ -81,46 +69,48 @@ const w = words(
     matching: (count) => `条件に合う ${count} 件すべて`,
     cancel: '取り消す',
     retry: '再試行',
+    redrive: '再投入',
   },
 )
 
-const NAMES = [
-  'state',
-  'queue',
-  'kind',
-  'user_id',
-  'label',
-  'key',
-  'error_code',
-  'text',
-  'created_after',
-  'created_before',
-  'waiting_longer_than_seconds',
-] as const
-type Name = (typeof NAMES)[number]
-
 export default function Jobs() {
-  const { filters, change, clear, isEmpty } = useFilters(NAMES)
-  const list = usePages<JobShape>('/v1/jobs', filters)
+  const { filters: given, change, clear } = useFilters([...NAMES, 'order'])
+  const { order, ...filters } = given
+  const isEmpty = Object.keys(filters).length === 0
+  const list = usePages<JobShape>('/v1/jobs', given)
   const [chosen, choose] = useState<ReadonlySet<string>>(new Set())
   const [bulk, setBulk] = useState<BulkAction | null>(null)
-  const [all, setAll] = useState(false)
+  /** The filter whose jobs were all chosen. With another filter, the choice would mean other jobs. */
+  const [allOf, setAllOf] = useState<string | null>(null)
   const mayChange = useCan('submit')
+  const filterText = JSON.stringify(filters)
+  const all = !isEmpty && allOf === filterText
   const rows = list.data ?? []
   const choice: Choice = all ? { filter: toJson(filters) } : { jobIds: [...chosen] }
-  const toggle = (id: string) => {
-    setAll(false)
-    choose(chosen.has(id) ? new Set([...chosen].filter((other) => other !== id)) : new Set([...chosen, id]))
+  const select = (ids: ReadonlySet<string>) => {
+    setAllOf(null)
+    choose(ids)
   }
+  const toggle = (id: string) =>
+    select(chosen.has(id) ? new Set([...chosen].filter((other) => other !== id)) : new Set([...chosen, id]))
   const finished = () => {
     setBulk(null)
-    setAll(false)
-    choose(new Set())
+    select(new Set())
   }
   return (
     <>
       <div class="head">
         <h2>{w().title}</h2>
+        <label class="line">
+          {w().order}
+          <select value={order ?? 'newest'} onChange={(event) => change({ order: event.currentTarget.value })}>
+            {JOB_ORDERS.map((name) => (
+              <option key={name} value={name}>
+                {w()[name]}
+              </option>
+            ))}
+          </select>
+        </label>
       </div>
       <StateChips filters={filters} change={change} />
       <FilterRow filters={filters} change={change} clear={clear} isEmpty={isEmpty} />
@@ -130,7 +120,11 @@ export default function Jobs() {
           <span>{all ? '' : chosen.size > 0 && w().selected(formatNumber(chosen.size))}</span>
           {!isEmpty && (
             <label class="line">
-              <input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} />
+              <input
+                type="checkbox"
+                checked={all}
+                onChange={(event) => setAllOf(event.currentTarget.checked ? filterText : null)}
+              />
               <MatchCount filters={filters} />
             </label>
           )}
@@ -140,6 +134,11 @@ export default function Jobs() {
           <button type="button" class="quiet" disabled={!all && chosen.size === 0} onClick={() => setBulk('retry')}>
             {w().retry}
           </button>
+          {!all && chosen.size > 0 && (
+            <button type="button" class="quiet" onClick={() => setBulk('redrive')}>
+              {w().redrive}
+            </button>
+          )}
         </div>
       )}
       {bulk !== null && <BulkDialog action={bulk} choice={choice} onDone={finished} onClose={() => setBulk(null)} />}
@@ -152,7 +151,7 @@ export default function Jobs() {
             show: isEmpty ? <FirstJob /> : <Unmatched clear={clear} />,
           }}
         >
-          {() => <JobTable rows={rows} chosen={mayChange ? chosen : null} toggle={toggle} choose={choose} />}
+          {() => <JobTable rows={rows} chosen={mayChange ? chosen : null} toggle={toggle} choose={select} />}
         </Loaded>
         <More of={list.pages} />
       </div>
@@ -189,8 +188,9 @@ interface JobTableProps {
 
 function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
   const allShown = chosen !== null && rows.length > 0 && rows.every(({ job_id }) => chosen.has(job_id))
+  const failed = rows.some((job) => errorText(job) !== '')
   return (
-    <table>
+    <table class="jobs">
       <caption class="unseen">{w().caption}</caption>
       <thead>
         <tr>
@@ -206,7 +206,9 @@ function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
           )}
           <th scope="col">{w().job}</th>
           <th scope="col">{w().state}</th>
-          <th scope="col">{w().kind}</th>
+          <th scope="col" class="medium">
+            {w().kind}
+          </th>
           <th scope="col" class="wide">
             {w().queue}
           </th>
@@ -216,15 +218,17 @@ function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
           <th scope="col" class="number wide">
             {w().attempt}
           </th>
-          <th scope="col" class="number">
+          <th scope="col" class="number medium">
             {w().age}
           </th>
           <th scope="col" class="number medium">
             {w().duration}
           </th>
-          <th scope="col" class="medium">
-            {w().error}
-          </th>
+          {failed && (
+            <th scope="col" class="medium">
+              {w().error}
+            </th>
+          )}
         </tr>
       </thead>
       <tbody>
@@ -244,26 +248,30 @@ function JobTable({ rows, chosen, toggle, choose }: JobTableProps) {
               <Link href={`/jobs/${job.job_id}`} data-row="" title={job.job_id}>
                 <code>{shortId(job.job_id)}</code>
               </Link>
+              <small>
+                {job.kind} · {job.queue} · <Age of={job.created_at} />
+              </small>
             </td>
             <td>
               <Pill of={job} />
             </td>
-            <td class="clip" title={job.kind}>
+            <td class="medium name" title={job.kind}>
               {job.kind}
-              <small>{job.queue}</small>
             </td>
             <td class="wide">{job.queue}</td>
             <td class="wide">{job.user_id}</td>
             <td class="number wide">{job.attempt}</td>
-            <td class="number">
+            <td class="number medium">
               <Age of={job.created_at} />
             </td>
             <td class="number medium">
               <Span from={job.started_at} to={ACTIVE.includes(job.state) ? null : job.finished_at} />
             </td>
-            <td class="medium clip error" title={errorText(job)}>
-              {errorText(job)}
-            </td>
+            {failed && (
+              <td class="medium clip error" title={errorText(job)}>
+                {errorText(job)}
+              </td>
+            )}
           </tr>
         ))}
       </tbody>
@@ -326,51 +334,6 @@ function Chip({ state, pressed, onClick, children }: ChipProps) {
 function MatchCount({ filters }: { filters: Filters<Name> }) {
   const found = useRead<JobCountsShape>(withQuery('/v1/jobs/counts', filters)).data
   return <>{w().matching(found === undefined ? '…' : shown(found.total, found.capped))}</>
-}
-
-interface FilterRowProps {
-  filters: Filters<Name>
-  change(changes: Filters<Name>): void
-  clear(): void
-  isEmpty: boolean
-}
-
-function FilterRow({ filters, change, clear, isEmpty }: FilterRowProps) {
-  const seesQueues = useCan('readAll')
-  const queues = useRead<{ data: QueueShape[] }>('/v1/queues?limit=100', CALM_MS, seesQueues).data?.data ?? []
-  const field = (name: Name, label: string, more: object = {}) => (
-    <FilterField label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} {...more} />
-  )
-  const time = (name: 'created_after' | 'created_before', label: string) => (
-    <TimeFilter label={label} value={filters[name]} onChange={(value) => change({ [name]: value })} />
-  )
-  const rare = (
-    ['label', 'key', 'error_code', 'created_after', 'created_before', 'waiting_longer_than_seconds'] as const
-  ).some((name) => filters[name] !== undefined)
-  return (
-    <search class="filters">
-      {field('text', w().text, { search: true, placeholder: w().textHint })}
-      {field('queue', w().queue, { options: queues.map(({ name }) => name) })}
-      {field('kind', w().kind)}
-      {seesQueues && field('user_id', w().user)}
-      <details open={rare}>
-        <summary>{w().more}</summary>
-        <div class="filters">
-          {field('label', w().label, { placeholder: w().labelHint })}
-          {field('key', w().key)}
-          {field('error_code', w().errorCode)}
-          {time('created_after', w().after)}
-          {time('created_before', w().before)}
-          {field('waiting_longer_than_seconds', w().waiting, { type: 'number' })}
-        </div>
-      </details>
-      {!isEmpty && (
-        <button type="button" class="quiet" onClick={clear}>
-          {w().clear}
-        </button>
-      )}
-    </search>
-  )
 }
 
 /** The filter as an operation takes it. */

@@ -32,12 +32,15 @@ export interface Plot {
 const HEIGHT_PX = 170
 const AXIS_PX = 58
 const TIME_AXIS_PX = 30
+const BAND_ALPHA = 0.45
+const DOT_PX = 2.5
 const DASHES = [[], [6, 3], [2, 3]]
 
 export function openPlot(options: PlotOptions): Plot {
   const { holder, swatches, formatValue, formatTime, max, onPoint } = options
   const ink = () => getComputedStyle(holder).color
   const rule = () => getComputedStyle(holder).borderTopColor
+  const colourOf = (line: number) => getComputedStyle(swatches()[line] ?? holder).color
   let data: PlotData = { seconds: [], lines: [], unmeasured: [], stepSeconds: 60 }
   const axis = { stroke: ink, grid: { stroke: rule, width: 1 }, ticks: { show: false } }
   const plot = new uPlot(
@@ -54,7 +57,7 @@ export function openPlot(options: PlotOptions): Plot {
       series: [
         {},
         ...swatches().map((_, i) => ({
-          stroke: () => getComputedStyle(swatches()[i] ?? holder).color,
+          stroke: () => colourOf(i),
           width: 2,
           dash: DASHES[i % DASHES.length] ?? [],
           points: { show: false },
@@ -62,6 +65,7 @@ export function openPlot(options: PlotOptions): Plot {
       ],
       hooks: {
         drawClear: [(drawn) => drawBands(drawn, data, rule())],
+        draw: [(drawn) => drawDots(drawn, data, colourOf)],
         setCursor: [({ cursor: { idx } }) => onPoint(idx ?? null)],
       },
     },
@@ -87,11 +91,44 @@ export function openPlot(options: PlotOptions): Plot {
 
 function drawBands({ ctx, bbox, valToPos }: uPlot, { unmeasured, stepSeconds }: PlotData, colour: string): void {
   ctx.save()
+  ctx.globalAlpha = BAND_ALPHA
   ctx.fillStyle = colour
-  for (const second of unmeasured) {
-    const from = Math.max(valToPos(second - stepSeconds / 2, 'x', true), bbox.left)
-    const to = Math.min(valToPos(second + stepSeconds / 2, 'x', true), bbox.left + bbox.width)
+  for (const [first, last] of spansOf(unmeasured, stepSeconds)) {
+    const from = Math.max(valToPos(first - stepSeconds / 2, 'x', true), bbox.left)
+    const to = Math.min(valToPos(last + stepSeconds / 2, 'x', true), bbox.left + bbox.width)
     if (to > from) ctx.fillRect(from, bbox.top, to - from, bbox.height)
+  }
+  ctx.restore()
+}
+
+/** Steps that follow each other are one span: bands side by side would show a line where they meet. */
+function spansOf(seconds: readonly number[], stepSeconds: number): [first: number, last: number][] {
+  const spans: [number, number][] = []
+  for (const second of seconds) {
+    const span = spans.at(-1)
+    if (span !== undefined && second - span[1] <= stepSeconds) span[1] = second
+    else spans.push([second, second])
+  }
+  return spans
+}
+
+/** A value without neighbours is no line, so it is a dot. */
+function drawDots({ ctx, valToPos }: uPlot, { seconds, lines }: PlotData, colourOf: (line: number) => string): void {
+  ctx.save()
+  for (const [n, values] of lines.entries()) {
+    ctx.fillStyle = colourOf(n)
+    for (const [i, value] of values.entries()) {
+      if (value === null || (values[i - 1] ?? null) !== null || (values[i + 1] ?? null) !== null) continue
+      ctx.beginPath()
+      ctx.arc(
+        valToPos(seconds[i] ?? 0, 'x', true),
+        valToPos(value, 'y', true),
+        DOT_PX * devicePixelRatio,
+        0,
+        2 * Math.PI,
+      )
+      ctx.fill()
+    }
   }
   ctx.restore()
 }

@@ -2,7 +2,6 @@ import type { AlertShape, JobState, Page, QueueShape } from '@ichido/sdk/protoco
 import { Link } from 'wouter-preact'
 import { useFilters } from '../parts/filters.tsx'
 import { Loaded } from '../parts/loaded.tsx'
-import { formatDuration } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
 import { SERIES_RANGES, type SeriesPoint, type SeriesShape, useSeries } from '../server/series.ts'
@@ -24,7 +23,7 @@ const w = words(
     workers: 'Workers online',
     deadLetters: 'Dead letters',
     alerts: 'Open alerts',
-    failures: 'Failures in the range',
+    failures: 'Failures in range',
     throughput: 'Throughput (jobs a minute)',
     submitted: 'Submitted',
     started: 'Started',
@@ -198,11 +197,18 @@ function completion({ succeeded, failed, timed_out, canceled }: SeriesPoint): nu
   return ended === 0 ? null : (succeeded * 100) / ended
 }
 
-/** A short span with its tenths, because neighbours on an axis must differ. */
+const UNITS = [
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+  ['second', 1_000],
+] as const
+
+/** In one unit with its tenths, because neighbours on an axis must differ. */
 function duration(ms: number): string {
-  if (ms < 1_000 || ms >= 60_000) return formatDuration(ms)
-  const unit = { style: 'unit', unit: 'second', unitDisplay: 'narrow', maximumFractionDigits: 1 } as const
-  return new Intl.NumberFormat(language.value, unit).format(ms / 1_000)
+  const [unit, unitMs] = UNITS.find(([, unitMs]) => ms >= unitMs) ?? ['millisecond', 1]
+  const digits = unit === 'millisecond' ? 0 : 1
+  const format = { style: 'unit', unit, unitDisplay: 'narrow', maximumFractionDigits: digits } as const
+  return new Intl.NumberFormat(language.value, format).format(ms / unitMs)
 }
 
 function Charts({ series }: { series: SeriesShape }) {
@@ -259,7 +265,7 @@ function Charts({ series }: { series: SeriesShape }) {
     { title: w().cost, format: formatCompact, lines: [line(w().cost, 'ASSIGNED', 'cost')] },
   ]
   return (
-    <div class="grid">
+    <div class="grid charts">
       {charts.map((chart) => (
         <Chart key={chart.title} series={series} {...chart} />
       ))}

@@ -1,4 +1,4 @@
-import type { Page, QueueShape, WorkerShape } from '@ichido/sdk/protocol'
+import type { Page, QueueRateShape, QueueShape, WorkerShape } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { Empty, Loaded } from '../parts/loaded.tsx'
@@ -18,9 +18,10 @@ const w = words(
     ready: 'Ready',
     delayed: 'Delayed',
     running: 'Running',
-    oldest: 'Oldest waiting',
-    limit: 'Limit',
-    noLimit: 'none',
+    oldest: 'Oldest',
+    rate: 'In / out per min',
+    rates: (submitted: string, ended: string) => `${submitted} / ${ended}`,
+    limited: (running: string, limit: string) => `${running} of ${limit}`,
     workers: 'Workers online',
     nobody: 'nobody',
     paused: 'Paused',
@@ -40,8 +41,9 @@ const w = words(
     delayed: '遅延',
     running: '実行中',
     oldest: '最長の待ち',
-    limit: '上限',
-    noLimit: 'なし',
+    rate: '投入 / 終了(毎分)',
+    rates: (submitted, ended) => `${submitted} / ${ended}`,
+    limited: (running, limit) => `${running} / ${limit}`,
     workers: '稼働中のワーカー',
     nobody: 'なし',
     paused: '停止中',
@@ -62,6 +64,7 @@ const NAMES_MAX = 3
 export default function Queues() {
   const list = usePages<QueueShape>('/v1/queues')
   const workers = useRead<Page<WorkerShape>>('/v1/workers?limit=100', CALM_MS).data?.data ?? []
+  const rates = useRead<{ data: QueueRateShape[] }>('/v1/stats/rates').data?.data ?? []
   const [asked, ask] = useState<Asked | null>(null)
   const close = () => ask(null)
   return (
@@ -73,7 +76,7 @@ export default function Queues() {
       {asked?.what === 'limits' && <LimitsDialog queue={asked.queue} onClose={close} />}
       <div class="card list">
         <Loaded of={list as never} empty={{ is: (rows: QueueShape[]) => rows.length === 0, show: <NoQueue /> }}>
-          {(rows: QueueShape[]) => <QueueTable rows={rows} workers={workers} ask={ask} />}
+          {(rows: QueueShape[]) => <QueueTable rows={rows} workers={workers} rates={rates} ask={ask} />}
         </Loaded>
         <More of={list.pages} />
       </div>
@@ -93,10 +96,11 @@ function NoQueue() {
 interface QueueTableProps {
   rows: readonly QueueShape[]
   workers: readonly WorkerShape[]
+  rates: readonly QueueRateShape[]
   ask(asked: Asked): void
 }
 
-function QueueTable({ rows, workers, ask }: QueueTableProps) {
+function QueueTable({ rows, workers, rates, ask }: QueueTableProps) {
   const mayOperate = useCan('operate')
   return (
     <table>
@@ -115,8 +119,8 @@ function QueueTable({ rows, workers, ask }: QueueTableProps) {
           <th scope="col" class="number medium">
             {w().oldest}
           </th>
-          <th scope="col" class="number wide">
-            {w().limit}
+          <th scope="col" class="number medium">
+            {w().rate}
           </th>
           <th scope="col" class="wide">
             {w().workers}
@@ -138,15 +142,19 @@ function QueueTable({ rows, workers, ask }: QueueTableProps) {
               )}
             </td>
             <td class="number">{formatNumber(queue.ready)}</td>
-            <td class="number">{formatNumber(queue.running)}</td>
+            <td class="number">
+              {queue.max_concurrent === null
+                ? formatNumber(queue.running)
+                : w().limited(formatNumber(queue.running), formatNumber(queue.max_concurrent))}
+            </td>
             <td class="number medium">{formatNumber(queue.delayed)}</td>
             <td class="number medium">
-              {queue.oldest_ready_seconds === null ? '–' : formatDuration(queue.oldest_ready_seconds * 1_000)}
+              {queue.oldest_ready_seconds === null ? '–' : formatDuration(queue.oldest_ready_seconds * 1_000, 1)}
             </td>
-            <td class="number wide">
-              {queue.max_concurrent === null ? w().noLimit : formatNumber(queue.max_concurrent)}
+            <td class="number medium">{rateText(rates, queue.name)}</td>
+            <td class="wide name" title={namesOf(workers, queue.name)}>
+              {namesOf(workers, queue.name)}
             </td>
-            <td class="wide">{namesOf(workers, queue.name)}</td>
             {mayOperate && (
               <td class="buttons">
                 <button
@@ -172,6 +180,11 @@ function QueueTable({ rows, workers, ask }: QueueTableProps) {
       </tbody>
     </table>
   )
+}
+
+function rateText(rates: readonly QueueRateShape[], queue: string): string {
+  const rate = rates.find((one) => one.queue === queue)
+  return w().rates(formatNumber(rate?.submitted_per_minute ?? 0), formatNumber(rate?.ended_per_minute ?? 0))
 }
 
 function namesOf(workers: readonly WorkerShape[], queue: string): string {

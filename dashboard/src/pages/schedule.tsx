@@ -5,7 +5,7 @@ import { Loaded } from '../parts/loaded.tsx'
 import { formatDuration, Instant, Json } from '../parts/text.tsx'
 import { BackfillDialog, Backfills, PauseDialog, RunDialog } from '../schedules/actions.tsx'
 import { Ledger } from '../schedules/ledger.tsx'
-import { RuleDialog, TickList } from '../schedules/rule-editor.tsx'
+import { choiceWord, RuleDialog, TickList } from '../schedules/rule-editor.tsx'
 import { ruleInWords } from '../schedules/rule-words.ts'
 import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
@@ -159,10 +159,10 @@ function Rule({ definition: { schedule } }: { definition: DefinitionShape }) {
             <dd>{schedule.time_zone}</dd>
             <dt>{w().missed}</dt>
             <dd>
-              {schedule.catch_up} ({formatDuration(schedule.catch_up_window_seconds * 1_000)})
+              {choiceWord(schedule.catch_up)} ({formatDuration(schedule.catch_up_window_seconds * 1_000)})
             </dd>
             <dt>{w().overlap}</dt>
-            <dd>{schedule.overlap}</dd>
+            <dd>{choiceWord(schedule.overlap)}</dd>
             <dt>{w().jitter}</dt>
             <dd>{schedule.jitter_seconds === 0 ? '–' : formatDuration(schedule.jitter_seconds * 1_000)}</dd>
             <dt>{w().starts}</dt>

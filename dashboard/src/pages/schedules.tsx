@@ -6,7 +6,7 @@ import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
 import { Age, Command, commandLine, Instant } from '../parts/text.tsx'
 import { PauseDialog, RunDialog } from '../schedules/actions.tsx'
-import { Outcome } from '../schedules/ledger.tsx'
+import { Outcome, Strip } from '../schedules/ledger.tsx'
 import { ruleInWords } from '../schedules/rule-words.ts'
 import { withQuery } from '../server/call.ts'
 import { CALM_MS, useRead } from '../server/queries.ts'
@@ -18,11 +18,9 @@ const w = words(
     title: 'Schedules',
     caption: 'Definitions, newest first',
     name: 'Name',
-    kind: 'Kind',
-    queue: 'Queue',
     rule: 'Rule',
     next: 'Next tick',
-    last: 'Last tick',
+    last: 'Last ticks',
     ago: 'ago',
     actions: 'Actions',
     paused: 'Paused',
@@ -39,11 +37,9 @@ const w = words(
     title: 'スケジュール',
     caption: '定義(新しい順)',
     name: '名前',
-    kind: '種別',
-    queue: 'キュー',
     rule: '規則',
     next: '次の予定',
-    last: '前回',
+    last: '直近の予定',
     ago: '前',
     actions: '操作',
     paused: '停止中',
@@ -112,12 +108,6 @@ function DefinitionTable({ rows, ask }: { rows: readonly DefinitionShape[]; ask(
       <thead>
         <tr>
           <th scope="col">{w().name}</th>
-          <th scope="col" class="wide">
-            {w().kind}
-          </th>
-          <th scope="col" class="wide">
-            {w().queue}
-          </th>
           <th scope="col" class="medium">
             {w().rule}
           </th>
@@ -142,13 +132,11 @@ function DefinitionTable({ rows, ask }: { rows: readonly DefinitionShape[]; ask(
                     {w().paused}
                   </span>
                 )}
+                <span class="note makes">
+                  <Link href={withQuery('/jobs', { kind })}>{kind}</Link> ·{' '}
+                  <Link href={withQuery('/jobs', { queue: queue ?? DEFAULT_QUEUE })}>{queue ?? DEFAULT_QUEUE}</Link>
+                </span>
                 <small>{ruleOf(definition)}</small>
-              </td>
-              <td class="wide">
-                <Link href={withQuery('/jobs', { kind })}>{kind}</Link>
-              </td>
-              <td class="wide">
-                <Link href={withQuery('/jobs', { queue: queue ?? DEFAULT_QUEUE })}>{queue ?? DEFAULT_QUEUE}</Link>
               </td>
               <td class="medium wrap" title={definition.schedule?.cron}>
                 {ruleOf(definition)}
@@ -157,7 +145,7 @@ function DefinitionTable({ rows, ask }: { rows: readonly DefinitionShape[]; ask(
                 <Instant of={definition.next_tick_at} />
               </td>
               <td>
-                <LastTick definition={definition} />
+                <LastTicks definition={definition} />
               </td>
               {mayOperate && (
                 <td class="buttons">
@@ -187,21 +175,23 @@ function DefinitionTable({ rows, ask }: { rows: readonly DefinitionShape[]; ask(
   )
 }
 
-/** The newest entry of the ledger, which also shows a tick that is missing. */
-function LastTick({ definition: { name, schedule, last_tick_at } }: { definition: DefinitionShape }) {
-  const { data } = useRead<Page<OccurrenceShape>>(
-    `/v1/definitions/${name}/occurrences?limit=1`,
-    CALM_MS,
-    schedule !== null,
-  )
+const TICKS_SHOWN = 20
+
+/** The newest entries of the ledger, which also shows a tick that is missing. */
+function LastTicks({ definition: { name, schedule, last_tick_at } }: { definition: DefinitionShape }) {
+  const path = withQuery(`/v1/definitions/${name}/occurrences`, { limit: TICKS_SHOWN })
+  const { data } = useRead<Page<OccurrenceShape>>(path, CALM_MS, schedule !== null)
   const last = data?.data[0]
-  if (last === undefined) return <Age of={last_tick_at} />
+  if (data === undefined || last === undefined) return <Age of={last_tick_at} />
   return (
-    <span class="line">
-      <Outcome of={last.outcome} />
-      <span>
-        <Age of={last.scheduled_for} /> {w().ago}
+    <>
+      <Strip rows={data.data} short />
+      <span class="line">
+        <Outcome of={last.outcome} />
+        <span class="medium">
+          <Age of={last.scheduled_for} /> {w().ago}
+        </span>
       </span>
-    </span>
+    </>
   )
 }

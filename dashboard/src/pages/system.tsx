@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact'
 import { Loaded } from '../parts/loaded.tsx'
 import { Age, formatDuration, Instant } from '../parts/text.tsx'
 import { useRead } from '../server/queries.ts'
-import { formatCompact, formatNumber, words } from '../words.ts'
+import { formatBytes, formatNumber, words } from '../words.ts'
 
 const w = words(
   {
@@ -24,7 +24,6 @@ const w = words(
     location: 'Location',
     schema: 'Schema version',
     size: 'Size',
-    bytes: (count: string) => `${count} bytes`,
     durable: 'Durable',
     yes: 'Yes',
     no: 'No: acknowledged jobs can get lost',
@@ -68,7 +67,6 @@ const w = words(
     location: '場所',
     schema: 'スキーマの版',
     size: 'サイズ',
-    bytes: (count) => `${count} バイト`,
     durable: '永続性',
     yes: 'あり',
     no: 'なし: 受け付けたジョブを失うことがあります',
@@ -139,7 +137,7 @@ function Facts({ system: { node, leader, store, redis, disks } }: { system: Syst
     [w().engine, `${store.engine === 'sqlite' ? 'SQLite' : 'PostgreSQL'} ${store.engine_version}`],
     [w().location, store.location],
     [w().schema, formatNumber(store.schema_version)],
-    [w().size, w().bytes(formatCompact(store.bytes))],
+    [w().size, formatBytes(store.bytes)],
     [w().durable, store.durable ? w().yes : w().no, !store.durable],
     ...Object.entries(store.durability).map(([name, value]): Fact => [name, value]),
     [w().pooled, store.pooled ? w().between : w().direct],

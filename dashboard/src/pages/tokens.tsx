@@ -5,7 +5,7 @@ import { Empty, Loaded } from '../parts/loaded.tsx'
 import { Age, Copy, Instant } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
 import { CALM_MS, readAgain, useRead } from '../server/queries.ts'
-import { useSession } from '../server/session.ts'
+import { useCan, useSession } from '../server/session.ts'
 import { words } from '../words.ts'
 
 const w = words(
@@ -63,6 +63,7 @@ const DAY_SECONDS = 86_400
 
 export default function Tokens() {
   const found = useRead<{ data: TokenShape[] }>('/v1/tokens', CALM_MS)
+  const mayMake = useCan('administer')
   const [making, setMaking] = useState(false)
   const [revoking, setRevoking] = useState<TokenShape | null>(null)
   const [secret, setSecret] = useState<string | null>(null)
@@ -70,9 +71,11 @@ export default function Tokens() {
     <>
       <div class="head">
         <h2>{w().title}</h2>
-        <button type="button" class="main" onClick={() => setMaking(true)}>
-          {w().make}
-        </button>
+        {mayMake && (
+          <button type="button" class="main" onClick={() => setMaking(true)}>
+            {w().make}
+          </button>
+        )}
       </div>
       <div class="card list">
         <Loaded

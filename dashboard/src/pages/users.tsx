@@ -7,7 +7,8 @@ import { More, usePages } from '../parts/pages.tsx'
 import { send } from '../server/call.ts'
 import { readAgain } from '../server/queries.ts'
 import { useCan } from '../server/session.ts'
-import { formatNumber, words } from '../words.ts'
+import { formatBytes, formatNumber, words } from '../words.ts'
+import { Reservations } from './users-reservations.tsx'
 
 const w = words(
   {
@@ -16,7 +17,7 @@ const w = words(
     user: 'User',
     jobs: 'Active jobs',
     cost: 'Cost',
-    bytes: 'Stored bytes',
+    bytes: 'Stored',
     period: (period: string) => `per ${period}`,
     reserved: (count: string) => `${count} reserved`,
     of: (used: string, limit: string) => `${used} of ${limit}`,
@@ -44,7 +45,7 @@ const w = words(
     user: 'ユーザー',
     jobs: '実行中のジョブ',
     cost: 'コスト',
-    bytes: '保存バイト数',
+    bytes: '保存量',
     period: (period) => (period === 'day' ? '1 日あたり' : '1 か月あたり'),
     reserved: (count) => `予約 ${count}`,
     of: (used, limit) => `${used} / ${limit}`,
@@ -92,6 +93,7 @@ export default function Users() {
         </Loaded>
         <More of={list.pages} />
       </div>
+      <Reservations />
       {changing !== null && <LimitsDialog user={changing} onClose={() => setChanging(null)} />}
     </>
   )
@@ -136,13 +138,13 @@ function UserTable({ users, change }: { users: readonly UserShape[]; change(user
             </td>
             <td class="medium">
               <Use used={user.spent} limit={user.cost_limit} name={w().cost} />
-              <span class="note">{w().period(user.period)}</span>
+              <span class="note"> {w().period(user.period)}</span>
             </td>
             <td class="wide">
               {user.used_bytes === null ? (
                 <span class="faint">{w().notCounted}</span>
               ) : (
-                <Use used={user.used_bytes} limit={user.max_bytes} name={w().bytes} />
+                <Use used={user.used_bytes} limit={user.max_bytes} name={w().bytes} format={formatBytes} />
               )}
             </td>
             {mayChange && (
@@ -159,15 +161,30 @@ function UserTable({ users, change }: { users: readonly UserShape[]; change(user
   )
 }
 
-function Use({ used, limit, name }: { used: number; limit: number | null; name: string }) {
-  if (limit === null) return <>{w().noLimit(formatNumber(used))}</>
+interface UseProps {
+  used: number
+  limit: number | null
+  name: string
+  format?(value: number): string
+}
+
+/** The use against the limit: red when little is left. */
+function Use({ used, limit, name, format = formatNumber }: UseProps) {
+  if (limit === null) return <>{w().noLimit(format(used))}</>
   return (
     <>
-      {w().of(formatNumber(used), formatNumber(limit))}
-      <progress class="bar" max={Math.max(limit, 1)} value={Math.min(used, limit)} aria-label={name} />
+      {w().of(format(used), format(limit))}
+      <progress
+        class={used >= limit * NEARLY_FULL ? 'bar full' : 'bar'}
+        max={Math.max(limit, 1)}
+        value={Math.min(used, limit)}
+        aria-label={name}
+      />
     </>
   )
 }
+
+const NEARLY_FULL = 0.9
 
 const numberOf = (text: string): number | null => (text.trim() === '' ? null : Number(text))
 const textOf = (value: number | null): string => (value === null ? '' : String(value))

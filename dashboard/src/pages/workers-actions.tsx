@@ -24,10 +24,21 @@ const w = words(
       `${url} is not https: agents refuse it, because anyone on the network could read their tokens. Set TLS_CERT_FILE and TLS_KEY_FILE on the server, or PUBLIC_URL to the https address of a proxy in front of it. If you trust the whole network, add --insecure to the line.`,
     noHash: 'This page is not served over https, so the browser cannot check the agent file. Use the command line:',
     done: 'Close',
+    drainTitle: (name: string) => `Drain the worker ${name}`,
+    resumeTitle: (name: string) => `Resume the worker ${name}`,
+    drain: 'Drain',
+    resume: 'Resume',
+    willDrain: 'The worker gets no new jobs until you resume it, also after a restart.',
+    goesOn: (count: string, one: boolean) =>
+      `${count} ${one ? 'job that it holds goes on' : 'jobs that it holds go on'} to the end.`,
+    holdsNone: 'It holds no job now.',
+    willResume: 'The worker gets jobs again.',
+    drains: (name: string) => `The worker ${name} gets no new jobs.`,
+    resumed: (name: string) => `The worker ${name} gets jobs again.`,
     revokeTitle: (name: string) => `Revoke the worker ${name}`,
     revoke: 'Revoke',
     willRevoke: (leases: string) =>
-      `The worker is refused for good, and its leases (${leases} now) end. Jobs that it has not started go to the next worker at once. Jobs that it has started go to another worker after the continuation time, when the worker has stopped by itself.`,
+      `The worker is refused for good, and the jobs that it holds (${leases} now) are taken away. Jobs that it has not started go to the next worker at once. Jobs that it has started go to another worker after the continuation time, when the worker has stopped by itself. To let them end first, drain the worker.`,
     revoked: (name: string, leases: string) => `The worker ${name} is revoked. Leases taken away: ${leases}.`,
   },
   {
@@ -47,10 +58,20 @@ const w = words(
     noHash:
       'このページは https ではないため、ブラウザーでエージェントのファイルを確認できません。コマンドを使ってください。',
     done: '閉じる',
+    drainTitle: (name) => `ワーカー ${name} をドレイン`,
+    resumeTitle: (name) => `ワーカー ${name} を再開`,
+    drain: 'ドレイン',
+    resume: '再開',
+    willDrain: 'このワーカーは、再開するまで新しいジョブを受け取りません。ワーカーを再起動しても変わりません。',
+    goesOn: (count) => `保持中のジョブ ${count} 件は最後まで続きます。`,
+    holdsNone: '保持中のジョブはありません。',
+    willResume: 'このワーカーは再びジョブを受け取ります。',
+    drains: (name) => `ワーカー ${name} は新しいジョブを受け取りません。`,
+    resumed: (name) => `ワーカー ${name} は再びジョブを受け取ります。`,
     revokeTitle: (name) => `ワーカー ${name} を失効`,
     revoke: '失効',
     willRevoke: (leases) =>
-      `このワーカーは今後ずっと拒否され、リース(現在 ${leases} 件)は終わります。未開始のジョブはすぐ次のワーカーに渡ります。開始済みのジョブは、ワーカーが自ら止まる継続時間の後に別のワーカーに渡ります。`,
+      `このワーカーは今後ずっと拒否され、保持中のジョブ(現在 ${leases} 件)は取り上げられます。未開始のジョブはすぐ次のワーカーに渡ります。開始済みのジョブは、ワーカーが自ら止まる継続時間の後に別のワーカーに渡ります。先にジョブを終わらせるには、ワーカーをドレインしてください。`,
     revoked: (name, leases) => `ワーカー ${name} を失効しました。取り上げたリース: ${leases} 件。`,
   },
 )
@@ -127,6 +148,28 @@ function warningOf(url: string): string | null {
   const { hostname, protocol } = new URL(url)
   if (/^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname)) return w().loopback(url)
   return protocol === 'https:' ? null : w().insecure(url)
+}
+
+/** Drains a worker, or resumes one that drains. */
+export function DrainDialog({ worker, onClose }: { worker: WorkerShape; onClose(): void }) {
+  const { worker_id, name, live_leases, draining_since } = worker
+  const drains = draining_since !== null
+  const change = async () => {
+    await send<WorkerShape>('POST', `/v1/workers/${worker_id}/${drains ? 'resume' : 'drain'}`)
+    notify(drains ? w().resumed(name) : w().drains(name))
+    void readAgain()
+  }
+  return (
+    <ActionDialog
+      title={drains ? w().resumeTitle(name) : w().drainTitle(name)}
+      action={drains ? w().resume : w().drain}
+      run={change}
+      onClose={onClose}
+    >
+      <p>{drains ? w().willResume : w().willDrain}</p>
+      {!drains && <p>{live_leases === 0 ? w().holdsNone : w().goesOn(formatNumber(live_leases), live_leases === 1)}</p>}
+    </ActionDialog>
+  )
 }
 
 export function RevokeDialog({ worker, onClose }: { worker: WorkerShape; onClose(): void }) {

@@ -1,13 +1,13 @@
-import { WORKER_STATES, type WorkerShape, type WorkerState } from '@ichido/sdk/protocol'
+import { type HeldRunShape, WORKER_STATES, type WorkerShape, type WorkerState } from '@ichido/sdk/protocol'
 import { useState } from 'preact/hooks'
 import { Link } from 'wouter-preact'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { Age, Command, commandLine, Instant } from '../parts/text.tsx'
+import { Age, Command, commandLine, Instant, shortId } from '../parts/text.tsx'
 import { withQuery } from '../server/call.ts'
 import { useCan } from '../server/session.ts'
 import { formatNumber, words } from '../words.ts'
-import { EnrollDialog, LineDialog, type Made, RevokeDialog } from './workers-actions.tsx'
+import { DrainDialog, EnrollDialog, LineDialog, type Made, RevokeDialog } from './workers-actions.tsx'
 
 const w = words(
   {
@@ -20,13 +20,21 @@ const w = words(
     detached: 'Detached',
     unseen: 'Not seen',
     revoked: 'Revoked',
-    machine: 'Machine',
+    draining: (left: string, one: boolean) => `Draining, ${left} ${one ? 'job' : 'jobs'} left`,
+    drained: 'Drained',
+    agent: (version: string) => `agent ${version}`,
     queues: 'Queues',
     all: 'all',
     leases: 'Holds',
     seen: 'Last seen',
     token: 'Token until',
     actions: 'Actions',
+    more: (count: string) => `${count} more`,
+    others: (count: string) => `and ${count} others`,
+    drain: 'Drain',
+    drainNamed: (name: string) => `Drain ${name}`,
+    resume: 'Resume',
+    resumeNamed: (name: string) => `Resume ${name}`,
     revoke: 'Revoke',
     revokeNamed: (name: string) => `Revoke ${name}`,
     none: 'No workers yet',
@@ -42,13 +50,21 @@ const w = words(
     detached: '停止',
     unseen: '応答なし',
     revoked: '失効',
-    machine: 'マシン',
+    draining: (left) => `ドレイン中(残り ${left} 件)`,
+    drained: 'ドレイン済み',
+    agent: (version) => `エージェント ${version}`,
     queues: 'キュー',
     all: 'すべて',
     leases: '保持',
     seen: '最終確認',
     token: 'トークン期限',
     actions: '操作',
+    more: (count) => `ほか ${count} 件`,
+    others: (count) => `さらに ${count} 件`,
+    drain: 'ドレイン',
+    drainNamed: (name) => `${name} をドレイン`,
+    resume: '再開',
+    resumeNamed: (name) => `${name} を再開`,
     revoke: '失効',
     revokeNamed: (name) => `${name} を失効`,
     none: 'ワーカーはまだありません',
@@ -63,6 +79,7 @@ export default function Workers() {
   const list = usePages<WorkerShape>('/v1/workers')
   const [enrolling, enroll] = useState(false)
   const [made, setMade] = useState<Made | null>(null)
+  const [draining, drain] = useState<WorkerShape | null>(null)
   const [leaving, revoke] = useState<WorkerShape | null>(null)
   const mayOperate = useCan('operate')
   return (
@@ -77,10 +94,11 @@ export default function Workers() {
       </div>
       {enrolling && <EnrollDialog onMade={setMade} onClose={() => enroll(false)} />}
       {made !== null && <LineDialog made={made} onClose={() => setMade(null)} />}
+      {draining !== null && <DrainDialog worker={draining} onClose={() => drain(null)} />}
       {leaving !== null && <RevokeDialog worker={leaving} onClose={() => revoke(null)} />}
       <div class="card list">
         <Loaded of={list as never} empty={{ is: (rows: WorkerShape[]) => rows.length === 0, show: <NoWorker /> }}>
-          {(rows: WorkerShape[]) => <WorkerTable rows={rows} revoke={mayOperate ? revoke : null} />}
+          {(rows: WorkerShape[]) => <WorkerTable rows={rows} actions={mayOperate ? { drain, revoke } : null} />}
         </Loaded>
         <More of={list.pages} />
       </div>
@@ -101,11 +119,11 @@ const rank = (state: WorkerState) => WORKER_STATES.indexOf(state)
 
 interface WorkerTableProps {
   rows: readonly WorkerShape[]
-  /** Null: the visitor may not revoke workers. */
-  revoke: ((worker: WorkerShape) => void) | null
+  /** What the buttons do; null: the visitor may not change workers. */
+  actions: Record<'drain' | 'revoke', (worker: WorkerShape) => void> | null
 }
 
-function WorkerTable({ rows, revoke }: WorkerTableProps) {
+function WorkerTable({ rows, actions }: WorkerTableProps) {
   return (
     <table>
       <caption class="unseen">{w().caption}</caption>
@@ -113,22 +131,17 @@ function WorkerTable({ rows, revoke }: WorkerTableProps) {
         <tr>
           <th scope="col">{w().worker}</th>
           <th scope="col">{w().state}</th>
-          <th scope="col" class="wide">
-            {w().machine}
-          </th>
           <th scope="col" class="medium">
             {w().queues}
           </th>
-          <th scope="col" class="number">
-            {w().leases}
-          </th>
+          <th scope="col">{w().leases}</th>
           <th scope="col" class="number medium">
             {w().seen}
           </th>
           <th scope="col" class="wide">
             {w().token}
           </th>
-          {revoke !== null && <th scope="col">{w().actions}</th>}
+          {actions !== null && <th scope="col">{w().actions}</th>}
         </tr>
       </thead>
       <tbody>
@@ -136,16 +149,17 @@ function WorkerTable({ rows, revoke }: WorkerTableProps) {
           .toSorted((a, b) => rank(a.state) - rank(b.state))
           .map((worker) => (
             <tr key={worker.worker_id} data-id={worker.worker_id}>
-              <td class="wrap" title={worker.worker_id}>
+              <td class="worker" title={worker.worker_id}>
                 {worker.name}
+                <small>{machineOf(worker)}</small>
               </td>
-              <td>
+              <td class="worker">
                 <span class="pill" data-state={TONES[worker.state]}>
                   {w()[worker.state]}
                 </span>
+                <Drain of={worker} />
               </td>
-              <td class="wide wrap">{machineOf(worker)}</td>
-              <td class="medium wrap">
+              <td class="medium worker">
                 {worker.queues === null
                   ? w().all
                   : worker.queues.map((queue) => (
@@ -156,24 +170,38 @@ function WorkerTable({ rows, revoke }: WorkerTableProps) {
                       </>
                     ))}
               </td>
-              <td class="number">{formatNumber(worker.live_leases)}</td>
+              <td class="holds">
+                <Holds of={worker} />
+              </td>
               <td class="number medium">
                 <Age of={worker.last_seen_at} />
               </td>
-              <td class="wide">
+              <td class="wide worker">
                 <Instant of={worker.token_expires_at} />
               </td>
-              {revoke !== null && (
-                <td>
+              {actions !== null && (
+                <td class="buttons stacked">
                   {worker.state !== 'revoked' && (
-                    <button
-                      type="button"
-                      class="danger"
-                      aria-label={w().revokeNamed(worker.name)}
-                      onClick={() => revoke(worker)}
-                    >
-                      {w().revoke}
-                    </button>
+                    <>
+                      <button
+                        type="button"
+                        class="quiet"
+                        aria-label={
+                          worker.draining_since === null ? w().drainNamed(worker.name) : w().resumeNamed(worker.name)
+                        }
+                        onClick={() => actions.drain(worker)}
+                      >
+                        {worker.draining_since === null ? w().drain : w().resume}
+                      </button>
+                      <button
+                        type="button"
+                        class="danger"
+                        aria-label={w().revokeNamed(worker.name)}
+                        onClick={() => actions.revoke(worker)}
+                      >
+                        {w().revoke}
+                      </button>
+                    </>
                   )}
                 </td>
               )}
@@ -184,8 +212,53 @@ function WorkerTable({ rows, revoke }: WorkerTableProps) {
   )
 }
 
+function Drain({ of: { draining_since, live_leases, state } }: { of: WorkerShape }) {
+  if (draining_since === null || state === 'revoked') return null
+  return <small>{live_leases === 0 ? w().drained : w().draining(formatNumber(live_leases), live_leases === 1)}</small>
+}
+
+/** More jobs of a worker are shown only when they are asked for. */
+const HOLDS_FIRST = 3
+
+function Holds({ of: { holds, live_leases } }: { of: WorkerShape }) {
+  if (live_leases === 0) return <>–</>
+  const others = live_leases - holds.length
+  return (
+    <>
+      <span class="count">{formatNumber(live_leases)}</span>
+      <HeldRuns of={holds.slice(0, HOLDS_FIRST)} />
+      {live_leases > HOLDS_FIRST && (
+        <details>
+          <summary>{w().more(formatNumber(live_leases - HOLDS_FIRST))}</summary>
+          <HeldRuns of={holds.slice(HOLDS_FIRST)} />
+          {others > 0 && w().others(formatNumber(others))}
+        </details>
+      )}
+    </>
+  )
+}
+
+function HeldRuns({ of }: { of: readonly HeldRunShape[] }) {
+  return (
+    <ul>
+      {of.map(({ job_id, kind, queue, assigned_at }) => (
+        <li key={job_id}>
+          <Link href={`/jobs/${job_id}`} title={`${job_id} · ${queue}`}>
+            {shortId(job_id)}
+          </Link>{' '}
+          {kind} · <Age of={assigned_at} />
+        </li>
+      ))}
+    </ul>
+  )
+}
+
 /** The facts that the agent sends. A worker may send anything, so only text is shown. */
 function machineOf({ meta }: WorkerShape): string {
-  const facts = ['hostname', 'platform', 'version', 'node'].map((name) => meta[name])
-  return facts.filter((fact) => typeof fact === 'string' && fact !== '').join(' · ') || '–'
+  const facts = ['hostname', 'platform', 'version', 'node'].flatMap((name) => {
+    const fact = meta[name]
+    if (typeof fact !== 'string' || fact === '') return []
+    return [name === 'version' ? w().agent(fact) : fact]
+  })
+  return facts.join(' · ')
 }

@@ -1,17 +1,20 @@
 import { IchidoError } from '@ichido/sdk/protocol'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { useLocation, useSearch } from 'wouter-preact'
 import { withQuery } from '../server/call.ts'
 import { words } from '../words.ts'
+import { durationText, parseDuration } from './durations.ts'
 
 const w = words(
   {
     refused: (field: string, message: string) => `The filter ${field} was refused: ${message}`,
     remove: 'Remove this filter',
+    noDuration: 'Write it like 10m, 2h or 1d.',
   },
   {
     refused: (field, message) => `条件 ${field} は使えません: ${message}`,
     remove: 'この条件を外す',
+    noDuration: '10m、2h、1d のように入力してください。',
   },
 )
 
@@ -41,7 +44,7 @@ interface FilterFieldProps {
   label: string
   value: string | undefined
   onChange(value: string): void
-  type?: 'search' | 'number' | 'datetime-local'
+  type?: 'search' | 'datetime-local'
   placeholder?: string
   /** The values to choose from. */
   options?: readonly string[]
@@ -59,10 +62,14 @@ export function FilterField({
   search,
 }: FilterFieldProps) {
   const [typed, setTyped] = useState(value)
-  useEffect(() => setTyped(value), [value])
+  // Another filter may be chosen before the typing has settled.
+  const apply = useRef(onChange)
+  apply.current = onChange
+  // After a space, more words may follow.
+  useEffect(() => setTyped((before) => (before.trim() === value ? before : value)), [value])
   useEffect(() => {
-    if (typed === value) return
-    const timer = setTimeout(() => onChange(typed.trim()), SETTLED_MS)
+    if (typed.trim() === value) return
+    const timer = setTimeout(() => apply.current(typed.trim()), SETTLED_MS)
     return () => clearTimeout(timer)
   }, [typed])
   const list = options === undefined ? undefined : `options-${label.replace(/\W+/g, '-')}`
@@ -74,7 +81,6 @@ export function FilterField({
         value={typed}
         placeholder={placeholder}
         list={list}
-        min={type === 'number' ? 0 : undefined}
         autocomplete="off"
         spellcheck={false}
         data-search={search ? '' : undefined}
@@ -100,6 +106,37 @@ export function TimeFilter({ label, value, onChange }: Pick<FilterFieldProps, 'l
       value={localTime(value)}
       onChange={(local) => onChange(local === '' ? '' : new Date(local).toISOString())}
     />
+  )
+}
+
+/** A filter by a duration, such as 10m. The URL has it in seconds, and what is typed stays as it is. */
+export function DurationFilter({ label, value, onChange }: Pick<FilterFieldProps, 'label' | 'value' | 'onChange'>) {
+  const seconds = value === undefined ? null : Number(value)
+  const [typed, setTyped] = useState(seconds === null ? '' : durationText(seconds))
+  const read = parseDuration(typed)
+  const bad = typed.trim() !== '' && read === null
+  useEffect(() => {
+    if (seconds !== read) setTyped(seconds === null ? '' : durationText(seconds))
+  }, [value])
+  useEffect(() => {
+    if (bad || read === seconds) return
+    const timer = setTimeout(() => onChange(read === null ? '' : String(read)), SETTLED_MS)
+    return () => clearTimeout(timer)
+  }, [typed])
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <input
+        type="search"
+        value={typed}
+        placeholder="10m"
+        autocomplete="off"
+        spellcheck={false}
+        aria-invalid={bad}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+      />
+      {bad && <small class="problem">{w().noDuration}</small>}
+    </label>
   )
 }
 

@@ -94,9 +94,9 @@ export function Ledger({ name }: { name: string }) {
   )
 }
 
-function Strip({ rows }: { rows: readonly OccurrenceShape[] }) {
+export function Strip({ rows, short = false }: { rows: readonly OccurrenceShape[]; short?: boolean }) {
   return (
-    <ol class="ticks" aria-label={w().strip}>
+    <ol class={short ? 'ticks short' : 'ticks'} aria-label={w().strip}>
       {[...rows].reverse().map(({ scheduled_for, outcome }) => {
         const text = `${formatInstant(scheduled_for)}: ${w()[outcome]}`
         return (

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/preact-query'
 import { useState } from 'preact/hooks'
 import { ActionDialog, notify } from '../parts/dialog.tsx'
 import { messageOf } from '../parts/loaded.tsx'
+import { formatDuration, nowMs } from '../parts/text.tsx'
 import { send } from '../server/call.ts'
 import { readAgain } from '../server/queries.ts'
 import { language, words } from '../words.ts'
@@ -23,6 +24,7 @@ const w = words(
     allow: 'make the next job',
     queue_one: 'one tick waits',
     next: 'Next ticks',
+    in: (duration: string) => `in ${duration}`,
     save: 'Save',
     saved: (name: string) => `The rule of ${name} is changed.`,
   },
@@ -40,6 +42,7 @@ const w = words(
     allow: '次のジョブを作る',
     queue_one: '1 件だけ待つ',
     next: '次の予定',
+    in: (duration) => `${duration}後`,
     save: '保存',
     saved: (name) => `${name} の規則を変更しました。`,
   },
@@ -56,6 +59,9 @@ const NEW_SCHEDULE: ScheduleShape = {
   ends_at: null,
 }
 const PREVIEWED = 5
+/** What is done with a missed tick, or while a job has not ended, in words. */
+export const choiceWord = (choice: ScheduleShape['catch_up'] | ScheduleShape['overlap']): string => w()[choice]
+
 const CHOICES = { catch_up: ['skip', 'last', 'all'], overlap: ['allow', 'skip', 'queue_one'] } as const
 
 /** The fields of a definition that a replacement takes; the rest is the server's. */
@@ -164,13 +170,20 @@ export function RuleDialog({ definition, onClose }: { definition: DefinitionShap
   )
 }
 
-/** Ticks in the time zone of their schedule. */
+/** The day of the week of a date, whatever the zone of the browser. */
+const weekday = (date: string): string =>
+  new Intl.DateTimeFormat(language.value, { weekday: 'short', timeZone: 'UTC' }).format(new Date(date))
+
+/** Ticks in the time zone of their schedule, and how far away they are. */
 export function TickList({ ticks }: { ticks: readonly TickShape[] }) {
   return (
     <ul class="plain">
       {ticks.map(({ scheduled_for, local_time }) => (
         <li key={scheduled_for}>
-          <time dateTime={scheduled_for}>{local_time.replace('T', ' ')}</time>
+          <time dateTime={scheduled_for}>
+            {weekday(local_time.slice(0, 10))} {local_time.replace('T', ' ')}
+          </time>{' '}
+          <span class="note">{w().in(formatDuration(Math.max(0, Date.parse(scheduled_for) - nowMs.value), 1))}</span>
         </li>
       ))}
     </ul>

@@ -52,6 +52,8 @@ export interface SubmitOptions {
   keyTtlHours?: number
   /** The W3C trace context; handlers get it as `job.traceparent`. */
   traceparent?: string
+  /** A URL that gets a signed message about each end of the job. */
+  callbackUrl?: string
   /** Files that the job waits for; send them with `artifacts.upload`. */
   artifacts?: readonly { name: string; sha256?: string; sizeBytes?: number }[]
   /** The job is canceled when no part of an artifact arrives for this long; default 300. */
@@ -105,6 +107,7 @@ const BATCH_OPTIONS: Record<keyof Omit<BatchItem, 'kind' | 'payload'>, true> = {
   reservationId: true,
   keyTtlHours: true,
   traceparent: true,
+  callbackUrl: true,
   artifacts: true,
   uploadTtlSeconds: true,
 }
@@ -311,6 +314,7 @@ function toRequest(kind: Kind, payload: unknown, options: SubmitOptions, key?: s
     reservation_id: options.reservationId,
     key_ttl_hours: options.keyTtlHours,
     traceparent: options.traceparent,
+    callback_url: options.callbackUrl,
     artifacts: options.artifacts?.map(({ name, sha256, sizeBytes }) =>
       compact({ name, sha256, size_bytes: sizeBytes }),
     ),

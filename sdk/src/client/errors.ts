@@ -160,6 +160,7 @@ const NAMES: Readonly<Record<string, string>> = {
   dedupe_key: 'dedupeKey',
   run_at: 'runAt',
   delay_seconds: 'delaySeconds',
+  callback_url: 'callbackUrl',
   max_attempts: 'maxAttempts',
   base_seconds: 'baseSeconds',
   cap_seconds: 'capSeconds',

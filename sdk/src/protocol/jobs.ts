@@ -1,4 +1,5 @@
 import type { StageShape } from './seq.ts'
+import type { CallbackShape } from './webhooks.ts'
 
 /** The states of a job and of a run. */
 export const JOB_STATES = [
@@ -41,6 +42,8 @@ export interface SubmitRequest {
   labels?: Record<string, string> | undefined
   estimated_cost?: number | undefined
   traceparent?: string | undefined
+  /** Gets a signed message about each end of the job. */
+  callback_url?: string | undefined
   reservation_id?: string | undefined
   idempotency_key?: string | undefined
   key_ttl_hours?: number | undefined
@@ -96,6 +99,11 @@ export interface JobShape {
   error: RunErrorShape | null
 }
 
+/** The orders of a list of jobs. */
+export const JOB_ORDERS = ['newest', 'oldest'] as const
+/** The job that is listed first. */
+export type JobOrder = (typeof JOB_ORDERS)[number]
+
 /** Selects jobs. */
 export interface JobFilterShape {
   /** One state, or several separated by commas. */
@@ -138,6 +146,8 @@ export interface JobCountsShape {
  * `waiting_longer_than_seconds`, a page may be short or empty although another page follows.
  */
 export interface JobListFilter extends JobFilterShape {
+  /** By age; default `newest`. */
+  order?: JobOrder
   /** The size of the page; default 50. */
   limit?: number
   /** The `next_cursor` of the page before. */
@@ -182,6 +192,7 @@ export interface JobDetail extends JobShape {
   idempotency_key: string | null
   /** The trigger that made it, while the trigger is kept. */
   trigger_id: string | null
+  callback: CallbackShape | null
   /** Why no worker has it; null if it does not wait. */
   waiting_for: WaitingForShape | null
   runs: RunShape[]
@@ -189,7 +200,16 @@ export interface JobDetail extends JobShape {
 }
 
 /** The reasons why no worker has a job. */
-export const WAITING_REASONS = ['artifacts', 'run_at', 'paused', 'limit', 'no_worker', 'workers_busy', 'quota'] as const
+export const WAITING_REASONS = [
+  'artifacts',
+  'run_at',
+  'paused',
+  'limit',
+  'draining',
+  'no_worker',
+  'workers_busy',
+  'quota',
+] as const
 /** The reason why no worker has a job. */
 export type WaitingReason = (typeof WAITING_REASONS)[number]
 

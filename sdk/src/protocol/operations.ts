@@ -94,6 +94,17 @@ export interface DeadLetterGroup {
   first_dead_at: string
   last_dead_at: string
   sample_message: string
+  /** How many became dead letters in each step, the oldest step first. */
+  counts: number[]
+}
+
+/** The largest groups of dead letters. */
+export interface DeadLetterGroups {
+  /** The beginning of the first step. */
+  from: string
+  /** The length of each step. */
+  step_seconds: number
+  data: DeadLetterGroup[]
 }
 
 /** Selects dead letters. */
@@ -293,6 +304,15 @@ export interface SeriesShape {
   /** The queues with figures in the range, the most active first; at most 200. */
   queues: string[]
   points: SeriesPointShape[]
+}
+
+/** How fast a queue moves now. */
+export interface QueueRateShape {
+  queue: string
+  /** Jobs that were submitted, or made by ticks and triggers. */
+  submitted_per_minute: number
+  /** Runs that ended. */
+  ended_per_minute: number
 }
 
 /** Gauges are null if the leader took no sample in the step. */

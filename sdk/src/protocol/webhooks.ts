@@ -58,11 +58,12 @@ export interface WebhookSecretShape extends WebhookShape {
   secret: string
 }
 
-/** One message for one webhook. Every try has the same id. */
+/** One message for one webhook, or for the callback of a job. Every try has the same id. */
 export interface DeliveryShape {
   /** The header `webhook-id`. */
   delivery_id: string
-  webhook_id: string
+  /** Null: it goes to the callback of a job. */
+  webhook_id: string | null
   type: WebhookEvent | 'webhook.test'
   /** The job of the message; null for alerts and tests. */
   job_id: string | null
@@ -78,7 +79,22 @@ export interface DeliveryShape {
   ended_at: string | null
 }
 
-/** The answer to a call that redrives the dead deliveries of a webhook. */
+/** The answer to a call that redrives dead deliveries. */
 export interface RedrivenDeliveries {
   redriven: number
+}
+
+/** The callback of a job: a URL that receives a signed message about each end of the job. */
+export interface CallbackShape {
+  url: string
+  /** About the latest end of the job; null: the job has not ended, or the delivery was removed. */
+  delivery: DeliveryShape | null
+}
+
+/** What messages to the callbacks of a user's jobs are signed with. */
+export interface CallbackSecretShape {
+  user_id: string
+  secret: string
+  /** Until when messages are also signed with the secret before the last rotation. */
+  old_secret_until: string | null
 }

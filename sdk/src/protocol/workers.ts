@@ -87,8 +87,23 @@ export interface WorkerShape {
   token_expires_at: string | null
   /** When it reported that it stops; null after its next call. */
   detached_at: string | null
+  /** Since when it gets no new runs; null: it does not drain. */
+  draining_since: string | null
   revoked_at: string | null
   live_leases: number
+  /** The runs that it has held longest. */
+  holds: HeldRunShape[]
+}
+
+/** A run that a worker holds. */
+export interface HeldRunShape {
+  job_id: string
+  kind: string
+  queue: string
+  attempt: number
+  assigned_at: string
+  /** Null: it has not started. */
+  started_at: string | null
 }
 
 /** A revoked worker. */

@@ -9,6 +9,7 @@ import { addOutbox } from './commands/jobs/outbox.ts'
 import { addSubmit } from './commands/jobs/submit.ts'
 import { addAlerts } from './commands/operate/alerts.ts'
 import { addAudit } from './commands/operate/audit.ts'
+import { addCallbacks } from './commands/operate/callbacks.ts'
 import { addQueues } from './commands/operate/queues.ts'
 import { addQuota } from './commands/operate/quota.ts'
 import { addServe } from './commands/operate/serve.ts'
@@ -73,6 +74,7 @@ export function createProgram(): Command {
     addTriggers,
     addHooks,
     addWebhooks,
+    addCallbacks,
   ]
   for (const add of [
     ...commands,

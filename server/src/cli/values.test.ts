@@ -1,7 +1,20 @@
 import type { Command } from 'commander'
 import { expect, test } from 'vitest'
 import { createProgram } from './program.ts'
-import { days, hours, instantOf, label, limit, number, payload, seconds, wholeNumber } from './values.ts'
+import {
+  days,
+  hours,
+  instantOf,
+  label,
+  labelFilter,
+  limit,
+  number,
+  pastOf,
+  payload,
+  seconds,
+  states,
+  wholeNumber,
+} from './values.ts'
 
 test.each([
   ['90', 90],
@@ -34,6 +47,11 @@ test('every flag that takes a time takes 30s, 10m, 2h and 7d', () => {
     expect(inSeconds.map(Math.round), flags).toEqual([30, 600, 7_200, 604_800])
     expect(() => parse('soon'), flags).toThrow('It must be a time like 30s, 10m, 2h or 7d.')
   }
+  const ofWhen = options.filter(({ flags }) => / <when>$/.test(flags))
+  expect(ofWhen.length).toBeGreaterThan(5)
+  for (const { flags, parseArg } of ofWhen) expect(parseArg?.('7d', undefined), flags).toMatch(/^20/)
+  const since = options.filter(({ long }) => ['--since', '--until', '--from', '--to'].includes(long ?? ''))
+  expect(since.filter((option) => !ofWhen.includes(option)).map(({ flags }) => flags)).toEqual([])
   const named = options.filter(({ long = '' }) => /-(seconds|hours|days|ttl|timeout)$/.test(long ?? ''))
   expect(named.filter((option) => !ofTime.includes(option)).map(({ flags }) => flags)).toEqual([])
 })
@@ -58,6 +76,36 @@ test('instants need an offset and are returned in UTC', () => {
   }
   const wrong = ['', 'tomorrow', '2030-13-01T00:00:00Z', '12', '2030-01-01', '2030-01-01T00:00:00', '2030-01-01 GMT']
   for (const text of wrong) expect(() => instantOf(text)).toThrow('like 2026-11-15T22:00:00Z')
+})
+
+test('a past instant may also be given as how long ago it was', () => {
+  expect(pastOf('2030-01-01T01:00:00+01:00')).toBe('2030-01-01T00:00:00.000Z')
+  for (const [text, ms] of [
+    ['2h', 7_200_000],
+    ['1.5m', 90_000],
+    ['7d', 604_800_000],
+  ] as const) {
+    const before = Date.now()
+    const found = Date.parse(pastOf(text))
+    expect(found).toBeGreaterThanOrEqual(before - ms)
+    expect(found).toBeLessThanOrEqual(Date.now() - ms)
+  }
+  for (const text of ['', 'yesterday', '7', '-2h', '2030-01-01'])
+    expect(() => pastOf(text)).toThrow('Or how long ago: 2h.')
+  for (const text of ['2 hours', '5w', '99999d']) expect(() => pastOf(text)).toThrow('It must be')
+})
+
+test('states and labels of a filter are checked, and written as the API has them', () => {
+  expect([states('failed,Timed_out'), labelFilter('a=b=c'), labelFilter('a:b=c'), labelFilter('a=')]).toEqual([
+    'FAILED,TIMED_OUT',
+    'a:b=c',
+    'a:b=c',
+    'a:',
+  ])
+  for (const text of ['', 'ASLEEP', 'FAILED,', 'FAILED, PENDING']) {
+    expect(() => states(text)).toThrow('one or more of PENDING, ASSIGNED')
+  }
+  for (const text of ['', 'a', '=b', ':b']) expect(() => labelFilter(text)).toThrow('name=value')
 })
 
 test('labels add up, and their values may contain anything', () => {

@@ -1,16 +1,17 @@
 import { readFileSync, readSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { JOB_STATES } from '@ichido/sdk/protocol'
 import { InvalidArgumentError } from 'commander'
 import type { z } from 'zod'
 import { isUuid } from '../contract/common.ts'
 import { describeProblem } from '../core/json/problem.ts'
 import { findJsonProblem } from '../core/json/request-json.ts'
 import { parseKey } from '../core/keys/key.ts'
+import { readTime, secondsIn, type TimeUnit } from '../core/limits/duration.ts'
+import { realWorld } from '../node/world.ts'
 import { EXIT, Failure } from './output/exit.ts'
 
 /** Parsers for values on the command line; a bad value is a usage error that names its option. */
-
-const SECONDS_OF: Readonly<Record<string, number>> = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 }
 
 /** A hundred years; larger numbers of milliseconds lose digits. */
 const SECONDS_LIMIT = 36_500 * 86_400
@@ -18,16 +19,11 @@ const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:
 const RETRY_AFTER_MS = 10
 
 /** Parses `30s`, `10m`, `2h`, `7d` and `500ms`; a plain number is in `unit`, and so is what the parser returns. */
-function timeIn(unit: 's' | 'h' | 'd'): (text: string) => number {
-  const unitSeconds = SECONDS_OF[unit] ?? 1
+export function timeIn(unit: TimeUnit): (text: string) => number {
   return (text) => {
-    const [, digits, given = unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? []
-    const factor = SECONDS_OF[given]
-    if (digits === undefined || factor === undefined) {
-      throw new InvalidArgumentError('It must be a time like 30s, 10m, 2h or 7d.')
-    }
-    const value = given === unit ? Number(digits) : (Number(digits) * factor) / unitSeconds
-    if (value * unitSeconds > SECONDS_LIMIT) throw new InvalidArgumentError('It must be at most 36500d.')
+    const value = readTime(text, unit)
+    if (value === null) throw new InvalidArgumentError('It must be a time like 30s, 10m, 2h or 7d.')
+    if (value * secondsIn(unit) > SECONDS_LIMIT) throw new InvalidArgumentError('It must be at most 36500d.')
     return value
   }
 }
@@ -35,6 +31,21 @@ function timeIn(unit: 's' | 'h' | 'd'): (text: string) => number {
 export const seconds = timeIn('s')
 export const hours = timeIn('h')
 export const days = timeIn('d')
+
+/** A time with its unit: a plain number of past seconds would look like a year. */
+const AGO = /^\d.*[a-z]$/
+
+/** An instant, or how long ago it was by the clock of this machine, such as `2h`. */
+export function pastOf(text: string): string {
+  if (AGO.test(text)) return new Date(realWorld.now() - seconds(text) * 1000).toISOString()
+  try {
+    return instantOf(text)
+  } catch (error) {
+    throw error instanceof InvalidArgumentError
+      ? new InvalidArgumentError(`${error.message} Or how long ago: 2h.`)
+      : error
+  }
+}
 
 export function wholeNumber(text: string): number {
   if (!/^-?\d{1,15}$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')
@@ -89,8 +100,23 @@ export function instantOf(text: string): string {
 /** The server's clock decides. */
 export const NOW = 'now'
 
-export function instantOrNow(text: string): string {
-  return text === NOW ? NOW : instantOf(text)
+export function pastOrNow(text: string): string {
+  return text === NOW ? NOW : pastOf(text)
+}
+
+/** States of jobs, separated by commas, in any case. */
+export function states(text: string): string {
+  const upper = text.toUpperCase()
+  const known: readonly string[] = JOB_STATES
+  if (upper.split(',').every((state) => known.includes(state))) return upper
+  throw new InvalidArgumentError(`It must be one or more of ${JOB_STATES.join(', ')}, separated by commas.`)
+}
+
+/** `name=value`, or `name:value` as the API has it. */
+export function labelFilter(text: string): string {
+  const [found, name] = /^([^=:]+)[=:]/.exec(text) ?? []
+  if (found === undefined) throw new InvalidArgumentError('It must be name=value.')
+  return `${name}:${text.slice(found.length)}`
 }
 
 /** `name=value`; the option can be repeated. */

@@ -1,6 +1,7 @@
 import {
   type DeadLetterDetail,
   type DeadLetterGroup,
+  type DeadLetterGroups,
   type DeadLetterShape,
   OPERATION_STATES,
   type RedriveShape,
@@ -8,7 +9,7 @@ import {
 import { z } from 'zod'
 import { userName } from './access.ts'
 import { instant, isUuid, listQuery, name, time, uuid } from './common.ts'
-import { jobDetail } from './jobs.ts'
+import { jobDetail, searchText } from './jobs.ts'
 
 const OPERATION_JOBS_MAX = 1_000
 const PER_SECOND_MAX = 10_000
@@ -16,11 +17,11 @@ const PER_SECOND_MAX = 10_000
 const filterFields = {
   queue: name.optional(),
   kind: name.optional(),
-  error_code: z.string().min(1).max(256).optional(),
+  error_code: searchText.optional(),
   user_id: userName.optional(),
   dead_after: instant.optional().meta({ description: 'Became a dead letter at this instant or later' }),
   dead_before: instant.optional().meta({ description: 'Became a dead letter before this instant' }),
-  text: z.string().min(1).max(256).optional().meta({ description: "A text that the error's message contains" }),
+  text: searchText.optional().meta({ description: "A text that the error's message contains" }),
 }
 
 export const groupsQuery = z.strictObject(filterFields)
@@ -82,10 +83,19 @@ const group = z
     first_dead_at: time,
     last_dead_at: time,
     sample_message: z.string(),
+    counts: z.array(z.int()).meta({ description: 'How many became dead letters in each step, the oldest step first' }),
   })
   .meta({ id: 'DeadLetterGroup' }) satisfies z.ZodType<DeadLetterGroup>
 
-export const groups = z.object({ data: z.array(group) })
+export const groups = z
+  .object({
+    from: time.meta({ description: 'The beginning of the first step; the last step ends after now' }),
+    step_seconds: z.number().meta({
+      description: 'From a minute to seven hours: the steps reach back to the oldest dead letter, or a week',
+    }),
+    data: z.array(group),
+  })
+  .meta({ id: 'DeadLetterGroups' }) satisfies z.ZodType<DeadLetterGroups>
 
 export const deadFilterShape = z.object({
   queue: z.string().optional(),

@@ -1,4 +1,5 @@
 import {
+  JOB_ORDERS,
   JOB_STATES,
   type JobCountsShape,
   type JobDetail,
@@ -15,6 +16,7 @@ import {
 import { z } from 'zod'
 import { userName } from './access.ts'
 import { dedupeKey, instant, listQuery, name, state, time } from './common.ts'
+import { callback } from './deliveries.ts'
 import { LABEL_NAME_PATTERN } from './submit.ts'
 
 const states = z
@@ -42,15 +44,17 @@ export const SHORT_ID_PATTERN = /^[0-9a-f]{8}-[0-9a-f]{4}(?:…|\.\.\.)[0-9a-f]{
 /** Ten years. */
 const WAITING_SECONDS_MAX = 315_360_000
 
-const searched = z
+/** PostgreSQL cannot hold NUL. */
+export const searchText = z
   .string()
   .min(1)
   .max(256)
   .refine((text) => !text.includes('\u0000'), { error: 'must not contain NUL' })
-  .meta({
-    description:
-      "A text in the kind, a label's value, the message of the latest run's error, or a payload of up to 4 KiB; the case does not matter",
-  })
+
+const searched = searchText.meta({
+  description:
+    "A text in the kind, a label's value, the message of the latest run's error, or a payload of up to 4 KiB; the case does not matter",
+})
 
 const key = dedupeKey.meta({ description: 'The idempotency key that the job was submitted with' })
 
@@ -75,7 +79,7 @@ const jobFilterFields = {
   label: label.optional(),
   key: key.optional(),
   short_id: shortId.optional(),
-  error_code: z.string().min(1).max(256).optional().meta({ description: "The code of the latest run's error" }),
+  error_code: searchText.optional().meta({ description: "The code of the latest run's error" }),
   text: searched.optional(),
   waiting_longer_than_seconds: z.coerce
     .number()
@@ -90,7 +94,12 @@ const jobFilterFields = {
 export const jobFilter = z.strictObject(jobFilterFields satisfies Record<keyof JobFilterShape, z.ZodType>)
 export type JobFilterInput = z.output<typeof jobFilter>
 
-export const listJobsQuery = z.strictObject({ ...jobFilterFields, ...listQuery } satisfies Record<
+const order = z
+  .enum(JOB_ORDERS)
+  .default('newest')
+  .meta({ description: 'By age. No index leads to jobs by their duration, so they cannot be listed by it' })
+
+export const listJobsQuery = z.strictObject({ ...jobFilterFields, order, ...listQuery } satisfies Record<
   keyof JobListFilter,
   z.ZodType
 >)
@@ -238,6 +247,7 @@ export const jobDetail = jobFields
     traceparent: z.string().nullable(),
     idempotency_key: z.string().nullable(),
     trigger_id: z.uuid().nullable().meta({ description: 'The trigger that made it, while the trigger is kept' }),
+    callback: callback.nullable().meta({ description: 'Gets a message about each end of the job' }),
     waiting_for: waitingFor.nullable().meta({ description: 'Why no worker has it; null if it does not wait' }),
     runs: z.array(run),
     once,

@@ -160,7 +160,10 @@ export const lease = z
   .meta({ id: 'Lease' }) satisfies z.ZodType<LeaseShape>
 
 const leases = z.array(lease)
-export const leasesResponse = z.object({ leases })
+export const leasesResponse = z.object({
+  leases,
+  draining: z.literal(true).optional().meta({ description: 'The worker drains: it gets nothing until it is resumed' }),
+})
 
 export const startResponse = z.object({ version: z.int(), leader_epoch: z.int(), repeated: z.boolean() })
 

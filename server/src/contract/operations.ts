@@ -1,5 +1,6 @@
 import {
   type JOB_STATES,
+  type JobFilterShape,
   OPERATION_ACTIONS,
   OPERATION_STATES,
   type OperationDryRun,
@@ -30,12 +31,13 @@ const jobFilterShape = z.object({
   user_id: z.string().optional(),
   label: z.string().optional(),
   key: z.string().optional(),
+  short_id: z.string().optional(),
   error_code: z.string().optional(),
   text: z.string().optional(),
   waiting_longer_than_seconds: z.number().optional(),
   created_after: time.optional(),
   created_before: time.optional(),
-})
+} satisfies Record<keyof JobFilterShape, z.ZodType>)
 
 export const operation = z
   .object({

@@ -18,6 +18,7 @@ import {
 import { z } from 'zod'
 import { SEQ_PER_ATTEMPT, SEQ_SCOPES } from '../core/events/event.ts'
 import { KEY_MAX_LENGTH } from '../core/keys/key.ts'
+import { URL_CHARS_MAX } from '../core/webhooks/webhook.ts'
 import { userName } from './access.ts'
 import { awaitedArtifacts, uploadTtlSeconds } from './artifacts.ts'
 import { errorBody, listQuery, name, state, time, uuid, yesOrNo } from './common.ts'
@@ -151,6 +152,9 @@ export const submitRequest = z
       .regex(/^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'must be a W3C traceparent')
       .optional()
       .meta({ description: 'W3C trace context, handed to the worker' }),
+    callback_url: z.string().max(URL_CHARS_MAX).optional().meta({
+      description: 'Gets a signed message about each end of the job; https, and a public address',
+    }),
     reservation_id: uuid.optional().meta({ description: 'The reservation whose slot the job takes' }),
     idempotency_key: z
       .string()

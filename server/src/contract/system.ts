@@ -5,6 +5,7 @@ import {
   JOB_STATES,
   type LoopShape,
   NAME_RULE,
+  type QueueRateShape,
   type SeriesPointShape,
   type SeriesShape,
   type SettingShape,
@@ -159,3 +160,11 @@ export const series = z
     points: z.array(seriesPoint).meta({ description: 'One for each step, the oldest first' }),
   })
   .meta({ id: 'Series' }) satisfies z.ZodType<SeriesShape>
+
+export const queueRate = z
+  .object({
+    queue: z.string(),
+    submitted_per_minute: z.number().meta({ description: 'Jobs that were submitted, or made by ticks and triggers' }),
+    ended_per_minute: z.number().meta({ description: 'Runs that ended' }),
+  })
+  .meta({ id: 'QueueRate' }) satisfies z.ZodType<QueueRateShape>

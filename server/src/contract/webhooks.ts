@@ -1,14 +1,7 @@
-import type {
-  DeliveryShape,
-  RedrivenDeliveries,
-  WebhookChange,
-  WebhookRequest,
-  WebhookSecretShape,
-  WebhookShape,
-} from '@ichido/sdk/protocol'
+import type { WebhookChange, WebhookRequest, WebhookSecretShape, WebhookShape } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { DELIVERY_STATES, URL_CHARS_MAX, WEBHOOK_EVENTS } from '../core/webhooks/webhook.ts'
-import { listQuery, name, time, uuid } from './common.ts'
+import { URL_CHARS_MAX, WEBHOOK_EVENTS } from '../core/webhooks/webhook.ts'
+import { name, time, uuid } from './common.ts'
 import { label } from './jobs.ts'
 
 const DESCRIPTION_CHARS_MAX = 500
@@ -65,8 +58,6 @@ export const rotateSecretRequest = z.strictObject({ secret: secret.optional() })
 export const webhookParams = z.object({ webhook_id: uuid })
 export const deliveryParams = z.object({ webhook_id: uuid, delivery_id: uuid })
 
-export const listDeliveriesQuery = z.strictObject({ state: z.enum(DELIVERY_STATES).optional(), ...listQuery })
-
 const webhookFields = {
   webhook_id: z.uuid(),
   url: z.string(),
@@ -90,23 +81,3 @@ export const webhook = z.object(webhookFields).meta({ id: 'Webhook' }) satisfies
 export const webhookWithSecret = z
   .object({ ...webhookFields, secret: z.string().meta({ description: 'Shown only once' }) })
   .meta({ id: 'WebhookWithSecret' }) satisfies z.ZodType<WebhookSecretShape>
-
-export const delivery = z
-  .object({
-    delivery_id: z.uuid().meta({ description: 'The header `webhook-id` of every try' }),
-    webhook_id: z.uuid(),
-    type: z.enum([...WEBHOOK_EVENTS, 'webhook.test']),
-    job_id: z.uuid().nullable().meta({ description: 'Null for alerts and tests' }),
-    state: z.enum(DELIVERY_STATES),
-    attempts: z.int().meta({ description: 'How often it was sent' }),
-    next_at: time.nullable().meta({ description: 'When it is sent next; null unless it is pending' }),
-    last_status: z.int().nullable().meta({ description: 'The status of the last answer; null if there was none' }),
-    last_error: z.string().nullable(),
-    created_at: time,
-    ended_at: time.nullable().meta({ description: 'When it was delivered, or its last try failed' }),
-  })
-  .meta({ id: 'Delivery' }) satisfies z.ZodType<DeliveryShape>
-
-export const redrivenDeliveries = z
-  .object({ redriven: z.int() })
-  .meta({ id: 'RedrivenDeliveries' }) satisfies z.ZodType<RedrivenDeliveries>

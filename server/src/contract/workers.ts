@@ -2,6 +2,7 @@ import {
   DEFAULT_ENROLL_TTL_SECONDS,
   type DetachedShape,
   type EnrollTokenShape,
+  type HeldRunShape,
   type RegisteredShape,
   type RenewedShape,
   type RevokedShape,
@@ -22,6 +23,14 @@ export const shownText = z
 const shownName = shownText.min(1)
 const secret = z.string().min(1).max(256)
 const queues = z.array(name).min(1).max(QUEUES_MAX)
+const meta = z
+  .record(z.string(), z.unknown())
+  .refine(
+    (meta) => Buffer.byteLength(JSON.stringify(meta)) <= META_BYTES_MAX,
+    `must be at most ${META_BYTES_MAX} bytes`,
+  )
+  .optional()
+  .meta({ description: 'Any facts about the machine, for people' })
 
 export const enrollRequest = z.strictObject({
   label: shownName
@@ -43,14 +52,7 @@ export const registerRequest = z.strictObject({
   queues: queues
     .optional()
     .meta({ description: 'Some of the queues that the enroll token allows; default: all of them' }),
-  meta: z
-    .record(z.string(), z.unknown())
-    .refine(
-      (meta) => Buffer.byteLength(JSON.stringify(meta)) <= META_BYTES_MAX,
-      `must be at most ${META_BYTES_MAX} bytes`,
-    )
-    .optional()
-    .meta({ description: 'Any facts about the machine, for people' }),
+  meta,
   worker_id: uuid.optional().meta({ description: 'The earlier id of the worker, to keep its leases' }),
   worker_token: secret
     .optional()
@@ -59,6 +61,9 @@ export const registerRequest = z.strictObject({
     description: 'A random text that the worker makes, so that it can repeat a registration whose answer got lost',
   }),
 })
+
+/** Without `meta`, the facts stay. */
+export const renewRequest = z.strictObject({ meta }).nullish()
 
 const shownQueues = z.array(z.string()).nullable().meta({ description: 'Null: all queues' })
 
@@ -92,6 +97,17 @@ export const detached = z
   .object({ worker_id: z.string(), detached_at: time })
   .meta({ id: 'DetachedWorker' }) satisfies z.ZodType<DetachedShape>
 
+const heldRun = z
+  .object({
+    job_id: z.uuid(),
+    kind: z.string(),
+    queue: z.string(),
+    attempt: z.int(),
+    assigned_at: time,
+    started_at: time.nullable(),
+  })
+  .meta({ id: 'HeldRun' }) satisfies z.ZodType<HeldRunShape>
+
 export const worker = z
   .object({
     worker_id: z.string(),
@@ -105,8 +121,10 @@ export const worker = z
     last_seen_at: time.nullable(),
     token_expires_at: time.nullable(),
     detached_at: time.nullable(),
+    draining_since: time.nullable().meta({ description: 'Since when it gets no new runs; null: it does not drain' }),
     revoked_at: time.nullable(),
-    live_leases: z.int(),
+    live_leases: z.int().meta({ description: 'How many runs it holds' }),
+    holds: z.array(heldRun).meta({ description: 'The 20 runs that it has held longest' }),
   })
   .meta({ id: 'Worker' }) satisfies z.ZodType<WorkerShape>
 

@@ -229,7 +229,7 @@ async function upload(
 
 async function listJobs(services: Services, caller: Caller, filter: JobListFilter): Promise<Page<JobShape>> {
   const query = check(listJobsQuery, filter satisfies z.input<typeof listJobsQuery>)
-  return services.jobs.list(caller, jobFilterOf(query), query.limit, placeOf(query.cursor))
+  return services.jobs.list(caller, jobFilterOf(query), query.limit, placeOf(query.cursor), { order: query.order })
 }
 
 function placeOf(cursor: string | undefined): string | null {

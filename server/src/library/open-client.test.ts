@@ -136,6 +136,7 @@ eachEmbedded(({ ichido, engine }) => {
       estimatedCost: 0.25,
       keyTtlHours: 48,
       traceparent,
+      callbackUrl: 'https://example.org/ended',
     })
     expect(await job.get()).toMatchObject({
       kind: kind.name,
@@ -147,6 +148,7 @@ eachEmbedded(({ ichido, engine }) => {
       labels: { env: 'test' },
       estimated_cost: 0.25,
       traceparent,
+      callback: { url: 'https://example.org/ended', delivery: null },
       idempotency_key: kind.name,
       policy: {
         max_attempts: 7,

@@ -72,7 +72,8 @@ test('every setting is read', () => {
     ARTIFACT_BYTES_MAX: '1000',
     REAP_INTERVAL_SECONDS: '0.5',
     REAP_BATCH_MAX: '7',
-    JOB_RETENTION_SECONDS: '0',
+    JOB_RETENTION_SECONDS: '7d',
+    AUDIT_RETENTION_DAYS: '36h',
     PROMOTE_BATCH_MAX: '',
   }
   expect(readServerConfig(surroundings(env, files))).toEqual({
@@ -95,7 +96,12 @@ test('every setting is read', () => {
     allowedOrigins: { exact: new Set(['https://app.example.org', 'http://localhost:5173']), any: true },
     logLevel: 'debug',
     mismatchStatus: 422,
-    settings: { reap_interval_seconds: 0.5, reap_batch_max: 7, job_retention_seconds: 0 },
+    settings: {
+      reap_interval_seconds: 0.5,
+      reap_batch_max: 7,
+      job_retention_seconds: 604_800,
+      audit_retention_days: 1.5,
+    },
   })
 })
 
@@ -133,6 +139,8 @@ test.each([
   ['REAP_INTERVAL_SECONDS', '31', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "31"'],
   ['REAP_INTERVAL_SECONDS', '-1', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "-1"'],
   ['REAP_INTERVAL_SECONDS', '0x5', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "0x5"'],
+  ['REAP_INTERVAL_SECONDS', '1m', 'REAP_INTERVAL_SECONDS must be a number from 0.05 to 30, not "1m"'],
+  ['REAP_BATCH_MAX', '2s', 'REAP_BATCH_MAX must be a whole number from 1 to 10000, not "2s"'],
   ['REAP_BATCH_MAX', '1.5', 'REAP_BATCH_MAX must be a whole number from 1 to 10000, not "1.5"'],
   ['TLS_CERT_FILE', 'cert.pem', 'TLS_CERT_FILE is set and TLS_KEY_FILE is not; TLS needs both'],
   ['TLS_KEY_FILE', 'key.pem', 'TLS_KEY_FILE is set and TLS_CERT_FILE is not; TLS needs both'],

@@ -5,6 +5,7 @@ import { createSecureContext } from 'node:tls'
 import { tokenIn, withoutCredentials } from '@ichido/sdk/protocol'
 import { z } from 'zod'
 import { DEFAULT_SHARDS, SHARDS_MAX } from '../core/events/event.ts'
+import { readTime, unitOfSetting } from '../core/limits/duration.ts'
 import { type FixedSettings, SETTING_NAMES, settingProblem, settingVariable } from '../core/limits/settings.ts'
 import {
   type AllowedOrigins,
@@ -248,13 +249,16 @@ function readFixed(surroundings: Surroundings): { settings: FixedSettings; probl
   for (const name of SETTING_NAMES) {
     const [variable, text] = [settingVariable(name), values[settingVariable(name)]]
     if (text === undefined) continue
-    const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN
+    const unit = unitOfSetting(name)
+    const value = unit === null ? plainNumber(text) : (readTime(text, unit) ?? Number.NaN)
     const problem = settingProblem(name, value)
     if (problem === null) settings[name] = value
     else problems.push(`${variable} ${problem}, not ${JSON.stringify(text)}`)
   }
   return { settings, problems }
 }
+
+const plainNumber = (text: string) => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN)
 
 function parse<Shape extends z.ZodRawShape>(
   shape: Shape,

@@ -51,6 +51,7 @@ import {
 import { createSettingsService, type SettingsService } from './system/settings.ts'
 import { createSystemService, type SystemService } from './system/system.ts'
 import { createHookService, createTriggerService, type HookService, type TriggerService } from './triggers/triggers.ts'
+import { type CallbackService, createCallbackService } from './webhooks/callbacks.ts'
 import { createWebhookService, type WebhookService } from './webhooks/webhooks.ts'
 import { createWorkerService, type WorkerService } from './workers/workers.ts'
 
@@ -71,6 +72,7 @@ export interface Services {
   triggers: TriggerService
   hooks: HookService
   webhooks: WebhookService
+  callbacks: CallbackService
   runs: RunService
   logs: LogService
   fairTags: FairTags
@@ -133,6 +135,7 @@ export function createServices(given: GivenDeps, fixed: FixedSettings = {}): Ser
     triggers: createTriggerService(deps),
     hooks: createHookService(deps),
     webhooks: createWebhookService(deps),
+    callbacks: createCallbackService(deps),
     runs: noting(createRunService(deps, dispatcher), recentPolls),
     logs: createLogService(deps),
     fairTags,

@@ -285,11 +285,13 @@ describe('a page of a list reads about a page of rows:', () => {
     ['that wait for a worker', { states: ['PENDING'], pendingFor: 'worker' }],
     ['of a user in a state that none of its jobs is in', { userId: 'heavy', states: ['RUNNING'] }],
   ])('jobs %s', async (_, filter) => {
-    const first = await node.read(listJobs({ ...EVERY_JOB, ...filter }, PAGE, null))
-    for (const after of first.next === null ? [null] : [null, first.next]) {
-      const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter }, PAGE, after))
-      const states = Math.max(1, filter.states?.length ?? 1)
-      expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS * states)
+    for (const order of ['newest', 'oldest'] as const) {
+      const first = await node.read(listJobs({ ...EVERY_JOB, ...filter }, PAGE, null, { order }))
+      for (const after of first.next === null ? [null] : [null, first.next]) {
+        const plans = await readPlans(node, listJobs({ ...EVERY_JOB, ...filter }, PAGE, after, { order }))
+        const states = Math.max(1, filter.states?.length ?? 1)
+        expect(Math.max(...plans.map(rowsTouched)), JSON.stringify(plans)).toBeLessThanOrEqual(A_PAGE_OF_ROWS * states)
+      }
     }
   })
 
@@ -318,7 +320,7 @@ describe('a page of a list reads about a page of rows:', () => {
   ])('jobs with %s: it reads a bounded number of rows, and says where to continue', async (_, given) => {
     const filter = { ...EVERY_JOB, ...given }
     const scanned = 100
-    const list = listJobs(filter, PAGE, null, 0, scanned)
+    const list = listJobs(filter, PAGE, null, { scanMax: scanned })
     const touched = (await readPlans(node, list)).map(rowsTouched).reduce((sum, rows) => sum + rows, 0)
     // Of each state: the end of the scan, and then each job with its run, its end and its labels.
     expect(touched).toBeLessThanOrEqual(scanned * 6 * (given.states?.length ?? 1))
@@ -341,7 +343,7 @@ describe('a page of a list reads about a page of rows:', () => {
 
   test('jobs after an offset, and their number up to a limit', async () => {
     const skipped = 100
-    const offset = await readPlans(node, listJobs(EVERY_JOB, PAGE, null, skipped))
+    const offset = await readPlans(node, listJobs(EVERY_JOB, PAGE, null, { offset: skipped }))
     expect(Math.max(...offset.map(rowsTouched))).toBeLessThanOrEqual(A_PAGE_OF_ROWS * (1 + skipped / PAGE))
     const counted = await readPlans(node, countListed({ ...EVERY_JOB, states: ['PENDING', 'SUCCEEDED'] }, PAGE))
     expect(Math.max(...counted.map(rowsTouched))).toBeLessThanOrEqual(A_PAGE_OF_ROWS * 2)

@@ -93,6 +93,20 @@ CREATE TABLE ichido.blobs (
   CONSTRAINT blobs_sha256_key UNIQUE (sha256)
 );
 
+CREATE TABLE ichido.callback_secrets (
+  user_id text NOT NULL,
+  secret text NOT NULL,
+  old_secret text,
+  old_secret_until bigint,
+  CONSTRAINT callback_secrets_pkey PRIMARY KEY (user_id)
+);
+
+CREATE TABLE ichido.callbacks (
+  job_id uuid NOT NULL,
+  url text NOT NULL,
+  CONSTRAINT callbacks_pkey PRIMARY KEY (job_id)
+);
+
 CREATE TABLE ichido.cost_counters (
   user_id text NOT NULL,
   period text NOT NULL,
@@ -607,6 +621,9 @@ CREATE TABLE ichido.webhook_deliveries (
   subject_id uuid NOT NULL,
   subject_n integer NOT NULL,
   payload text NOT NULL,
+  url text,
+  host text,
+  user_id text,
   state text NOT NULL,
   attempts integer NOT NULL,
   failures integer NOT NULL,
@@ -620,6 +637,7 @@ CREATE TABLE ichido.webhook_deliveries (
 );
 CREATE INDEX webhook_deliveries_due ON ichido.webhook_deliveries USING btree (webhook_id, next_at, id) WHERE (next_at IS NOT NULL);
 CREATE INDEX webhook_deliveries_ended ON ichido.webhook_deliveries USING btree (state, ended_at) WHERE (ended_at IS NOT NULL);
+CREATE INDEX webhook_deliveries_hosts ON ichido.webhook_deliveries USING btree (host, next_at, id) WHERE ((host IS NOT NULL) AND (next_at IS NOT NULL));
 CREATE INDEX webhook_deliveries_list ON ichido.webhook_deliveries USING btree (webhook_id, id);
 CREATE INDEX webhook_deliveries_state ON ichido.webhook_deliveries USING btree (webhook_id, state, id);
 
@@ -670,6 +688,7 @@ CREATE TABLE ichido.workers (
   created_at bigint NOT NULL,
   last_seen_at bigint,
   detached_at bigint,
+  draining_since bigint,
   revoked_at bigint,
   CONSTRAINT workers_pkey PRIMARY KEY (worker_id)
 );

@@ -101,6 +101,18 @@ CREATE TABLE blobs (
   created_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE callback_secrets (
+  user_id text PRIMARY KEY,
+  secret text NOT NULL,
+  old_secret text,
+  old_secret_until INTEGER
+) STRICT;
+
+CREATE TABLE callbacks (
+  job_id TEXT PRIMARY KEY,
+  url text NOT NULL
+) STRICT;
+
 CREATE TABLE cost_counters (
   user_id text NOT NULL,
   period text NOT NULL,
@@ -630,6 +642,9 @@ CREATE TABLE webhook_deliveries (
   subject_id TEXT NOT NULL,
   subject_n integer NOT NULL,
   payload text NOT NULL,
+  url text,
+  host text,
+  user_id text,
   state text NOT NULL,
   attempts integer NOT NULL,
   failures integer NOT NULL,
@@ -645,6 +660,9 @@ CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook_id, next_at, 
 WHERE next_at IS NOT NULL;
 
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (state, ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE INDEX webhook_deliveries_hosts ON webhook_deliveries (host, next_at, id)
+WHERE host IS NOT NULL AND next_at IS NOT NULL;
 
 CREATE INDEX webhook_deliveries_list ON webhook_deliveries (webhook_id, id);
 
@@ -695,5 +713,6 @@ CREATE TABLE workers (
   created_at INTEGER NOT NULL,
   last_seen_at INTEGER,
   detached_at INTEGER,
+  draining_since INTEGER,
   revoked_at INTEGER
 ) STRICT;

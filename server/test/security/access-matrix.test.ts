@@ -40,7 +40,8 @@ const GROUPS = {
   admins: ['admin', 'open mode'],
   /** The API token in the body is the credential. Open mode has none. */
   'everybody with a token': IDENTITIES.filter((identity) => !/^open mode|^session, other site/.test(identity)),
-  'everybody with their own session': IDENTITIES.filter((identity) => !/^session.+/.test(identity)),
+  /** Signing out is also for a session that is over. */
+  'everybody with their own session': IDENTITIES.filter((identity) => !/^session(?! of).+/.test(identity)),
   /** Open mode has no tokens: the first token ends it. */
   'admins with tokens': ['admin'],
   workers: ['worker', 'other worker'],
@@ -108,6 +109,8 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /v1/workers': 'readers',
   'GET /v1/workers/{worker_id}': 'readers',
   'DELETE /v1/workers/{worker_id}': 'operators',
+  'POST /v1/workers/{worker_id}/drain': 'operators',
+  'POST /v1/workers/{worker_id}/resume': 'operators',
   'POST /v1/leases': ['holder', ({ queue }) => ({ body: { queues: [queue], wait_seconds: 0 } })],
   'POST /v1/leases/{lease_id}/start': ['holder', json({ start_id: 'again' })],
   'POST /v1/leases/{lease_id}/heartbeat': ['holder', json({})],
@@ -169,6 +172,11 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redrive': 'operators',
   'POST /v1/webhooks/{webhook_id}/redrive': 'operators',
   'DELETE /v1/webhooks/{webhook_id}': 'operators',
+  'GET /v1/callbacks': 'readers',
+  'POST /v1/callbacks/redrive': 'operators',
+  'GET /v1/callbacks/secret': 'submitters',
+  'POST /v1/callbacks/rotate-secret': 'submitters',
+  'POST /v1/jobs/{job_id}/callback/redrive': 'keepers',
   'GET /v1/settings': 'readers',
   'GET /v1/settings/{name}': 'readers',
   'PUT /v1/settings/{name}': ['admins', json({ value: 200 })],
@@ -255,12 +263,12 @@ function routesFor(identity: Identity): Route[] {
   })
 }
 
-/** A session may do what its user may do. Without its CSRF token it only reads. */
+/** A session may do what its user may do. Without the right CSRF token it only reads. */
 function allows(group: Group, identity: Identity, method: string): boolean {
   const members: readonly Identity[] = GROUPS[group]
   if (members.includes(identity)) return true
   const reads = method === 'GET' || method === 'HEAD'
-  const asOwner = identity === 'session' || (identity === 'session without CSRF token' && reads)
+  const asOwner = identity === 'session' || (/^session with.* CSRF token$/.test(identity) && reads)
   return asOwner && members.includes('owner') && group !== 'watchers with a token'
 }
 

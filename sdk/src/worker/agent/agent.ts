@@ -77,12 +77,18 @@ export async function startAgent(options: AgentOptions, program: AgentProgram): 
   }
   const trouble = new Trouble({ say, fail, world: nodeWorld })
   const onTrouble = trouble.on
-  const transport = httpWorkerTransport({ url, token: keeper.token, world: nodeWorld, onAnswer: trouble.over })
+  const announcer = new RunAnnouncer(say, nodeWorld)
+  const transport = httpWorkerTransport({
+    url,
+    token: keeper.token,
+    world: nodeWorld,
+    onAnswer: trouble.over,
+    onDraining: announcer.draining,
+  })
   const deps: WorkerDeps = { transport, world: nodeWorld, clocks: machineClocks, onTrouble, outbox: folders }
   let thread: ThreadHeart | null = null
   let loop: WorkerLoop | null = null
   const rest = { queues, concurrency: options.concurrency }
-  const announcer = new RunAnnouncer(say, nodeWorld)
   const artifacts = httpArtifacts({ url, token: keeper.token, world: nodeWorld })
   if (handlers === null) {
     const supervisor = [process.execPath, ...process.execArgv, program.file, 'supervise'] as const

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { untilStopped } from './command-line.ts'
+import { readCommandLine, untilStopped } from './command-line.ts'
 import { nodeWorld } from './world.ts'
 
 test('a signal that repeats within a second counts once; a later one counts again', async () => {
@@ -34,3 +34,27 @@ test('a signal that repeats within a second counts once; a later one counts agai
   await running
   expect(said).toEqual(['takes no more work and waits for its runs; press Ctrl-C again to stop them', 'stopped'])
 })
+
+const drainMs = (...args: string[]) =>
+  readCommandLine(['--url', 'http://127.0.0.1', '--exec', 'ls', ...args], {})?.drainMs
+
+test.each([
+  [[], 30_000],
+  [['--drain', '45'], 45_000],
+  [['--drain', '0'], 0],
+  [['--drain', '500ms'], 500],
+  [['--drain', '10m'], 600_000],
+  [['--drain', '1.5h'], 5_400_000],
+  [['--drain', '7d'], 604_800_000],
+])('%j is a drain of %d ms', (args, expected) => {
+  expect(drainMs(...args)).toBe(expected)
+})
+
+test.each(['', 'soon', '-1', '1w', '10 m', '1e3', '36501d', '999999999d'])(
+  'a drain of %j is refused by name',
+  (text) => {
+    expect(() => drainMs(`--drain=${text}`)).toThrow(
+      '--drain must be a time like 30s, 10m, 2h or 7d, and at most 36500d',
+    )
+  },
+)

@@ -19,7 +19,7 @@ const USAGE = `usage: node agent.mjs --url URL --enroll TOKEN --queue QUEUE --ex
   --handlers FILE      or a module whose default export is { kind: handler }
   --state DIR          the folder for its token and its runs (~/.local/state/ichido/SERVER-NAME, or in XDG_STATE_HOME);
                        one agent at a time
-  --drain SECONDS      how long runs may continue after SIGTERM (30)
+  --drain TIME         how long runs may continue after SIGTERM, such as 10m (30s)
   --insecure           allow plain HTTP to another machine`
 
 /** A signal to the process group arrives again from npm and from the script that npm runs. */
@@ -74,7 +74,7 @@ export async function untilStopped(
 }
 
 /** Reads the agent's command line; null if it asks for help. */
-function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv): AgentOptions | null {
+export function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv): AgentOptions | null {
   const { values } = parse(args)
   if (values.help) return null
   const token = values.enroll ?? env.ICHIDO_ENROLL_TOKEN
@@ -88,7 +88,7 @@ function readCommandLine(args: readonly string[], env: NodeJS.ProcessEnv): Agent
     work: workOf(values),
     env: addedEnv(values.env ?? [], env),
     stateDir: values.state ?? null,
-    drainMs: wholeNumber(values.drain ?? String(DRAIN_SECONDS), '--drain') * 1000,
+    drainMs: timeMs(values.drain ?? String(DRAIN_SECONDS), '--drain'),
     insecure: values.insecure ?? false,
   }
 }
@@ -133,6 +133,18 @@ export function workOf({ exec, handlers }: { exec?: string; handlers?: string })
 function given(value: string | undefined, name: string): string {
   if (value === undefined) throw new BadOptions(`${name} is missing`)
   return value
+}
+
+const MS_OF: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+/** A hundred years, as for the other command line. */
+const TIME_MAX_MS = 36_500 * 86_400_000
+
+/** Reads `30s`, `10m`, `2h`, `7d` and `500ms`; a plain number is in seconds. */
+function timeMs(value: string, name: string): number {
+  const [, digits, unit = 's'] = /^(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)?$/.exec(value) ?? []
+  const ms = Math.round(Number(digits) * (MS_OF[unit] ?? 1))
+  if (!(ms <= TIME_MAX_MS)) throw new BadOptions(`${name} must be a time like 30s, 10m, 2h or 7d, and at most 36500d`)
+  return ms
 }
 
 function wholeNumber(value: string, name: string): number {

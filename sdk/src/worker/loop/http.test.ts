@@ -103,6 +103,18 @@ test('calls match the contract and use the current token', async () => {
   ])
 })
 
+test('a poll that is told of a drain says so, and brings nothing', async () => {
+  let told = 0
+  const { port } = server.address() as AddressInfo
+  const onDraining = () => void told++
+  const draining = httpWorkerTransport({ url: `http://127.0.0.1:${port}`, token: () => token, world, onDraining })
+  answer = says(204)
+  expect(await draining.lease(CALL)).toEqual([])
+  answer = says(200, { leases: [], draining: true })
+  expect([await draining.lease(CALL), await transport.lease(CALL)]).toEqual([[], []])
+  expect(told).toBe(1)
+})
+
 test('a revoked worker holds no leases', async () => {
   answer = says(403, { error: { code: 'FORBIDDEN', message: 'revoked', details: {}, request_id: 'r' } })
   expect(await transport.heartbeat(['a'])).toEqual([{ held: false, cancelRequested: false }])

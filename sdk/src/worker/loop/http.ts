@@ -12,6 +12,8 @@ export interface WorkerHttpOptions {
   fetch?: typeof fetch
   /** Called after each successful call. */
   onAnswer?: () => void
+  /** Called when a poll is told that the control plane drains this worker. */
+  onDraining?: () => void
 }
 
 /** The control plane over HTTP. */
@@ -39,7 +41,9 @@ export function httpWorkerTransport(options: WorkerHttpOptions): RemoteTransport
       const timeoutMs = request.waitMs + POLL_MARGIN_MS
       const answer = (await call('/v1/leases', leaseBody(request), timeoutMs, signal)) as {
         leases: LeaseShape[]
+        draining?: boolean
       } | null
+      if (answer?.draining) options.onDraining?.()
       return answer?.leases ?? []
     },
     async start(leaseId, startId) {

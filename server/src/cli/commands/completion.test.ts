@@ -28,6 +28,26 @@ test('bash offers no hidden command, and nothing for an unknown word', async () 
 
 const has = (shell: string) => spawnSync(shell, ['--version']).status === 0
 
+/** A line for `zsh -c` and `fish -c` that prints the words offered for the last one of these. */
+const OFFER = {
+  zsh: (words: readonly string[], script: string) =>
+    `compdef() { :; }; compadd() { shift; print -rl -- "$@"; }\n${script}\nwords=(${words.map((word) => `'${word}'`).join(' ')}); CURRENT=${words.length}; _ichido`,
+  fish: (words: readonly string[], script: string) => `${script}\ncomplete -C '${words.join(' ')}'`,
+}
+
+test.each(['zsh', 'fish'] as const)('%s completes subcommands and flags, if it is installed', async (shell) => {
+  if (!has(shell)) return
+  const { stdout: script } = await ichido(['completion', shell])
+  const offers = (...words: string[]) =>
+    execFileSync(shell, ['-c', OFFER[shell](words, script)], { encoding: 'utf8' })
+      .trim()
+      .split('\n')
+  expect(offers('ichido', '')).toEqual(expect.arrayContaining(['queues', 'settings']))
+  expect(offers('ichido', 'jobs', 'l')).toEqual(expect.arrayContaining(['list', 'logs']))
+  expect(offers('ichido', 'jobs', 'list', '--wat')).toContain('--watch')
+  expect(offers('ichido', 'jobs', 'list', '--queue', 'q', '--ki')).toContain('--kind')
+})
+
 /** In a script, every command is followed by the words that can follow it. */
 const PLACES = {
   bash: /^ {4}'([^']*)'\) words='([^']*)' ;;$/gm,

@@ -29,7 +29,11 @@ export function report(error: unknown): ExitCode {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage
   if (error instanceof Failure) return fail(error.message, error.advice, error.exitCode)
   if (error instanceof IchidoError) {
-    return fail(`${error.message} (${error.code})`, adviceFor(error), isMalformed(error) ? EXIT.usage : EXIT.failed)
+    return fail(
+      `${error.message.replace(/^filter\./, '')} (${error.code})`,
+      adviceFor(error),
+      isMalformed(error) ? EXIT.usage : EXIT.failed,
+    )
   }
   if (!(error instanceof Error)) return fail(String(error))
   if (error instanceof ConfigError)
@@ -58,8 +62,7 @@ function adviceFor({ code, message }: IchidoError): string | undefined {
     case 'FORBIDDEN':
       return 'Set ICHIDO_TOKEN to a token whose role may do this.'
     case 'NOT_FOUND':
-      // A path that does not exist, not a job or a key.
-      return /^There is no [A-Z]+ \//.test(message) ? 'Check the path in ICHIDO_URL.' : undefined
+      return adviceForMissing(message)
     case 'OPEN_MODE_REFUSED':
       return 'Call the server at 127.0.0.1 from its own machine, or make a token.'
     case 'IDEMPOTENCY_KEY_REUSED':
@@ -74,6 +77,32 @@ function adviceFor({ code, message }: IchidoError): string | undefined {
     default:
       return undefined
   }
+}
+
+/** By thing, the command that lists what there is. */
+const LISTS: Readonly<Record<string, string>> = {
+  backfill: 'definitions backfills NAME',
+  'dead letter': 'dead list',
+  definition: 'definitions list',
+  delivery: 'webhooks deliveries WEBHOOK',
+  hook: 'hooks list',
+  job: 'jobs list',
+  key: 'keys list',
+  operation: 'jobs operations',
+  redrive: 'dead redrives',
+  setting: 'settings list',
+  token: 'token list',
+  trigger: 'triggers list',
+  webhook: 'webhooks list',
+  worker: 'workers list',
+}
+
+function adviceForMissing(message: string): string | undefined {
+  // A path that does not exist, not a job or a key.
+  if (/^There is no [A-Z]+ \//.test(message)) return 'Check the path in ICHIDO_URL.'
+  const [, what = ''] = /^There is no ([a-z ]+) /.exec(message) ?? []
+  const list = LISTS[what]
+  return list === undefined ? undefined : `List them: ${commandLine(list)}`
 }
 
 function indent(text: string): string {

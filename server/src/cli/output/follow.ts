@@ -24,6 +24,8 @@ const UNTAKEN_MS = 5_000
 const LOOK_MS = 300
 const PROGRESS_MAX = 80
 
+const timeoutOf = (seconds: number) => AbortSignal.timeout(Math.min(TIMER_MAX_MS, Math.ceil(seconds * 1000)))
+
 /** Shows the progress of a job until it has ended; survives restarts of the server. */
 export async function follow(
   connection: Connection,
@@ -34,8 +36,7 @@ export async function follow(
   const interrupt = new AbortController()
   const onInterrupt = () => interrupt.abort()
   process.once('SIGINT', onInterrupt)
-  const timeout =
-    timeoutSeconds === undefined ? [] : [AbortSignal.timeout(Math.min(TIMER_MAX_MS, Math.ceil(timeoutSeconds * 1000)))]
+  const timeout = timeoutSeconds === undefined ? [] : [timeoutOf(timeoutSeconds)]
   const signal = AbortSignal.any([interrupt.signal, ...timeout])
   // A failure is shown without its reason if the job cannot be read.
   const failed = new FailedAttempts(() => connection.transport.get(jobId, signal).catch(() => null))
@@ -244,13 +245,16 @@ interface Progress<T> {
   text(now: T): string
   /** Shown after Ctrl-C: what continues, and how to see it again. */
   continues: { message: string; advice: string }
+  /** When to stop looking, and what is then said besides the advice. */
+  timeout?: { seconds: number; message(): string } | undefined
 }
 
-/** Shows the progress of work that the leader does until it has ended; survives restarts of the server. */
-export async function followProgress<T>({ look, hasEnded, text, continues }: Progress<T>): Promise<T> {
+/** Shows the progress of work that the server does until it has ended; survives restarts of the server. */
+export async function followProgress<T>({ look, hasEnded, text, continues, timeout }: Progress<T>): Promise<T> {
   const interrupt = new AbortController()
   const onInterrupt = () => interrupt.abort()
   process.once('SIGINT', onInterrupt)
+  const signal = AbortSignal.any([interrupt.signal, ...(timeout === undefined ? [] : [timeoutOf(timeout.seconds)])])
   let line = ''
   const live = new LiveLine(() => line)
   try {
@@ -265,11 +269,12 @@ export async function followProgress<T>({ look, hasEnded, text, continues }: Pro
       } catch (error) {
         if (!mayPass(error) || performance.now() - lastAnswerMs > UNREACHABLE_MAX_MS) throw error
       }
-      await pause(LOOK_MS, undefined, { signal: interrupt.signal })
+      await pause(LOOK_MS, undefined, { signal })
     }
   } catch (error) {
-    if (!interrupt.signal.aborted) throw error
-    throw new Failure(continues.message, continues.advice, EXIT.interrupted)
+    if (!signal.aborted) throw error
+    if (interrupt.signal.aborted) throw new Failure(continues.message, continues.advice, EXIT.interrupted)
+    throw new Failure(timeout?.message() ?? continues.message, continues.advice, EXIT.timeout)
   } finally {
     live.end()
     process.removeListener('SIGINT', onInterrupt)

@@ -37,7 +37,7 @@ export function sayOrJson(value: unknown, json: boolean | undefined, sentence: s
   else say(sentence)
 }
 
-/** The colours of the states of jobs and workers; a canceled job and a detached worker need no attention. */
+/** The colours of states; a canceled job, a detached worker and an aborted operation need no attention. */
 const STATE_STYLES: Readonly<Record<string, 'green' | 'red' | 'yellow' | 'cyan' | 'dim'>> = {
   SUCCEEDED: 'green',
   FAILED: 'red',
@@ -47,6 +47,14 @@ const STATE_STYLES: Readonly<Record<string, 'green' | 'red' | 'yellow' | 'cyan' 
   ORPHANED: 'yellow',
   ASSIGNED: 'cyan',
   RUNNING: 'cyan',
+  done: 'green',
+  running: 'cyan',
+  aborted: 'dim',
+  delivered: 'green',
+  pending: 'yellow',
+  dead: 'red',
+  enabled: 'green',
+  disabled: 'red',
   online: 'green',
   detached: 'dim',
   unseen: 'yellow',

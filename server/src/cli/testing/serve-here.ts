@@ -15,7 +15,7 @@ export async function serveHere(
     throw new Error('There are no files')
   }
   const config = readServerConfig({ env: { PORT: '0', ...env }, cwd: '/', readFile })
-  const metrics = createMetrics()
+  const metrics = createMetrics(world)
   const { storage, allowNoFsync, artifacts, settings: fixed } = config
   const given = { storage, allowNoFsync, artifacts, redis: redisOf(config), roles, fixed }
   const node = await startNode({ ...given, world, meter: metrics.meter, onTrouble() {} })

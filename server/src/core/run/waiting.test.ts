@@ -14,6 +14,7 @@ const FACTS: WaitingFacts = {
   maxConcurrent: null,
   running: 0,
   served: true,
+  draining: false,
   askedAgoMs: null,
   redrive: null,
 }
@@ -49,6 +50,16 @@ test('no worker: the command that enrolls one', () => {
       'No worker that takes jobs of kind resize from the queue media was seen in the last minute (start one: ichido worker --queue media --exec COMMAND)',
     queue: 'media',
     command: 'ichido workers enroll NAME --queue media',
+  })
+})
+
+test('only draining workers: they take no new jobs', () => {
+  expect(reason({ draining: true })).toBe('workers_busy')
+  expect(waitingFor({ ...FACTS, served: false, draining: true })).toEqual({
+    reason: 'draining',
+    message: 'The workers of the queue media drain, so they take no new jobs',
+    queue: 'media',
+    command: 'ichido workers resume NAME',
   })
 })
 

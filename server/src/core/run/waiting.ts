@@ -18,10 +18,18 @@ export interface WaitingFacts {
   running: number
   /** True if a worker that may take the job was seen recently, or holds a similar run. */
   served: boolean
+  /** True if a worker of the queue that was seen recently drains. */
+  draining: boolean
   /** How long ago such a worker asked this node for work; null: not recently, but perhaps another node. */
   askedAgoMs: number | null
   /** The redrive of the job, and the quota that the redrive has met. */
   redrive: { redriveId: string; maxConcurrent: number | null; inUse: number } | null
+}
+
+/** The last poll for a job on a node. */
+export interface LastPoll {
+  workerId: string
+  agoMs: number
 }
 
 /** Returns the first reason why the job waits; null if it does not wait. */
@@ -43,6 +51,10 @@ export function waitingFor(facts: WaitingFacts): WaitingForShape | null {
   if (maxConcurrent !== null && running >= maxConcurrent) {
     const message = `The queue ${queue} runs at most ${maxConcurrent} at a time, and runs ${running}`
     return { reason: 'limit', message, queue, max_concurrent: maxConcurrent, running }
+  }
+  if (!facts.served && facts.draining) {
+    const message = `The workers of the queue ${queue} drain, so they take no new jobs`
+    return { reason: 'draining', message, queue, command: 'ichido workers resume NAME' }
   }
   if (!facts.served) {
     const none = `No worker that takes jobs of kind ${kind} from the queue ${queue} was seen in the last minute`

@@ -30,6 +30,10 @@ const NOT_PUBLIC_V6 = [
   [[0x3fff, 0x0000], 20],
 ] as const
 
+export function isAddress(text: string): boolean {
+  return isIpv4(text) || ipv6Fields(text) !== null
+}
+
 /**
  * True if the text is an address of the public Internet. IPv6 addresses that contain an IPv4 address (mapped and NAT64)
  * are judged by that address. Everything unknown is not public.

@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { DeliveryState, WebhookEvent } from '@ichido/sdk/protocol'
+import { FIRST_ID } from '../run/job.ts'
+import { isAddress, isPublicAddress } from './public-address.ts'
 
 export const WEBHOOK_EVENTS = [
   'job.succeeded',
@@ -9,6 +11,8 @@ export const WEBHOOK_EVENTS = [
   'alert.opened',
   'alert.closed',
 ] as const satisfies readonly WebhookEvent[]
+/** Stands for the webhook in deliveries of callbacks, which have none. */
+export const CALLBACKS = FIRST_ID
 export const DELIVERY_STATES = ['pending', 'delivered', 'dead'] as const satisfies readonly DeliveryState[]
 
 /** Default of a new webhook: alerts are sent only to webhooks that ask for them. */
@@ -45,6 +49,8 @@ export const URL_CHARS_MAX = 2_000
 /** Says why a message cannot be sent there, as the end of a sentence that begins with the field's name; or null. */
 export function urlProblem(text: string, allowPrivate: boolean): string | null {
   if (text.length > URL_CHARS_MAX) return `must have at most ${URL_CHARS_MAX} characters`
+  // The URL parser drops or escapes them.
+  if (/[\p{Cc}\s]/u.test(text)) return 'must not contain spaces or control characters'
   if (!URL.canParse(text)) return 'must be an address like https://example.org/ichido'
   const { protocol, username, password } = new URL(text)
   if (protocol !== 'https:' && protocol !== 'http:') return 'must begin with https://'
@@ -53,6 +59,16 @@ export function urlProblem(text: string, allowPrivate: boolean): string | null {
   }
   if (username !== '' || password !== '') return 'must not contain a user name or password'
   return null
+}
+
+export const PRIVATE_ADDRESS = 'a private or reserved address; the setting webhooks_allow_private allows these'
+
+/** The same, without resolving the host. The addresses of a name are checked before each try. */
+export function unresolvedUrlProblem(text: string, allowPrivate: boolean): string | null {
+  const problem = urlProblem(text, allowPrivate)
+  if (problem !== null || allowPrivate) return problem
+  const host = hostOf(new URL(text))
+  return !isAddress(host) || isPublicAddress(host) ? null : `is ${PRIVATE_ADDRESS}`
 }
 
 /** The host for the resolver and the address check: a name, or an address without brackets. */

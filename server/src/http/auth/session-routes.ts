@@ -16,7 +16,6 @@ import type { SessionCookie } from './session-cookie.ts'
 
 const tags = ['sessions']
 const PATH = '/v1/session'
-const NO_STORE = { 'cache-control': 'no-store' }
 
 interface SessionOptions {
   cookie: SessionCookie
@@ -56,9 +55,7 @@ export function sessionRoutes(
       // It was revoked meanwhile.
       if (made === null) return app.refuseCredentials(request, reply)
       const maxAgeSeconds = Math.ceil((made.expiresAtMs - world.now()) / 1000)
-      return reply
-        .headers({ ...NO_STORE, 'set-cookie': cookie.set(made.secret, maxAgeSeconds) })
-        .send(render(made.caller, made))
+      return reply.header('set-cookie', cookie.set(made.secret, maxAgeSeconds)).send(render(made.caller, made))
     },
   )
 
@@ -73,7 +70,7 @@ export function sessionRoutes(
         response: answers({ 200: ['The caller', session] }),
       },
     },
-    async (request, reply) => reply.headers(NO_STORE).send(render(callerOf(request), request.session)),
+    async (request) => render(callerOf(request), request.session),
   )
 
   app.delete(
@@ -90,10 +87,7 @@ export function sessionRoutes(
     async (request, reply) => {
       const secret = secretOf(request)
       if (secret !== undefined) await sessions.end(secret)
-      return reply
-        .code(204)
-        .headers({ ...NO_STORE, 'set-cookie': cookie.cleared })
-        .send()
+      return reply.code(204).header('set-cookie', cookie.cleared).send()
     },
   )
 

@@ -312,6 +312,24 @@ describe.each(ENGINES)('a session on %s', (engine) => {
     }
   })
 
+  test('no cache may keep an answer, with a session as with any token, or a refusal', async () => {
+    const token = await http.token(newUser(), 'admin')
+    const { cookie, page } = await signIn(http, token)
+    const body = { kind: 'work' }
+    const answers = [
+      await http.call('POST', '/v1/jobs', { headers: page, body }),
+      await http.call('POST', '/v1/jobs', { token, body }),
+      await http.call('GET', '/v1/jobs', { headers: { 'x-api-key': token } }),
+      await http.call('GET', '/v1/jobs/none', { headers: cookie }),
+      await http.call('GET', '/v1/jobs', { headers: from() }),
+    ]
+    for (const path of ['/v1/jobs', '/v1/session', '/v1/audit', '/v1/system', '/metrics']) {
+      answers.push(await http.call('GET', path, { headers: cookie }))
+    }
+    expect(answers.map(({ status }) => status)).toEqual([201, 201, 200, 404, 401, 200, 200, 200, 200, 200])
+    expect(answers.filter(({ headers }) => headers['cache-control'] !== 'no-store')).toEqual([])
+  })
+
   test('the log has neither cookies nor tokens', async () => {
     const token = await http.token(newUser(), 'viewer')
     const { cookie, page, secret } = await signIn(http, token)

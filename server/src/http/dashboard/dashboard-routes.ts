@@ -61,7 +61,7 @@ async function dashboardRoutes(app: FastifyInstance, { basePath }: { basePath: s
 
 function sendFile(request: FastifyRequest, reply: FastifyReply, file: DashboardFile | undefined): unknown {
   if (file === undefined) {
-    reply.removeHeader('cache-control')
+    reply.header('cache-control', 'no-store')
     return reply.callNotFound()
   }
   reply.header('content-security-policy', POLICY).header('etag', file.etag).header('vary', 'accept-encoding')

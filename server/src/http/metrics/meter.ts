@@ -1,17 +1,16 @@
 import { Counter, Gauge, Histogram, type Registry } from '@prometheus-io/client'
 import type { Meter } from '../../services/system/meter.ts'
+import type { RunSeries } from './run-series.ts'
 
 export const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 /** From a minute to a month. */
 const PARKED_SECONDS = [60, 600, 3600, 6 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400]
-/** From 10 ms to a day. */
-const RUN_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 86_400]
 /** From 10 ms to a day, because a tick may have waited for a slot or for a leader. */
 const TICK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 3600, 86_400]
 const ITEMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]
 
 /** Counts for the services, as metrics of Prometheus. */
-export function createMeter(registers: Registry[]): Meter {
+export function createMeter(registers: Registry[], runs: RunSeries): Meter {
   const counter = <Label extends string>(name: string, help: string, labelNames: readonly Label[]) =>
     new Counter({ name, help, labelNames, registers })
   const submits = counter('ichido_submits_total', 'Submissions by outcome, with a key and without', [
@@ -22,7 +21,6 @@ export function createMeter(registers: Registry[]): Meter {
   const keys = counter('ichido_idempotency_keys_total', 'Submissions with a key: hit, miss or mismatch', ['result'])
   const refusals = counter('ichido_quota_refusals_total', 'Submissions that a quota or cost limit refused', ['code'])
   const reservations = counter('ichido_reservations_total', 'Reservations by what was done with them', ['outcome'])
-  const ended = counter('ichido_runs_ended_total', 'Runs by the state they ended in', ['state'])
   const retriesEnded = counter(
     'ichido_retried_runs_ended_total',
     'Runs that the policy of their job made after a failure, by the state they ended in; the first run after a person or a ' +
@@ -38,19 +36,6 @@ export function createMeter(registers: Registry[]): Meter {
     'verb',
     'reason',
   ])
-  const waits = new Histogram({
-    name: 'ichido_run_wait_seconds',
-    help: 'From when a run was due until it started',
-    buckets: RUN_SECONDS,
-    registers,
-  })
-  const took = new Histogram({
-    name: 'ichido_run_seconds',
-    help: 'From the start of a run to its end, by the state it ended in',
-    labelNames: ['state'],
-    buckets: RUN_SECONDS,
-    registers,
-  })
   const deadMade = counter('ichido_dead_letters_made_total', 'Jobs that used up their retries', [])
   const deadResolved = new Histogram({
     name: 'ichido_dead_letter_resolution_seconds',
@@ -166,12 +151,12 @@ export function createMeter(registers: Registry[]): Meter {
       reservations.inc({ outcome })
       if (outcome === 'refused') refusals.inc({ code: 'QUOTA_EXCEEDED' })
     },
-    started: (waitedMs) => waits.observe(waitedMs / 1000),
-    ended(state, retries) {
-      ended.inc({ state })
+    started: runs.started,
+    ended(state, retries, queue, kind) {
+      runs.ended(state, retries, queue, kind)
       if (retries > 0) retriesEnded.inc({ state })
     },
-    reported: (state, tookMs) => took.observe({ state }, tookMs / 1000),
+    reported: runs.reported,
     retried: (by) => retries.inc({ by }),
     fenced: (verb, reason) => fenced.inc({ verb, reason }),
     deadLetterMade: () => deadMade.inc(),

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest'
+import { realWorld } from '../../node/world.ts'
 import { createMetrics } from './metrics.ts'
 
 test('the leader, its epoch, and the last run of each loop', async () => {
-  const { meter, render } = createMetrics()
+  const { meter, render } = createMetrics(realWorld)
   const counts = {
     storeUp: true,
     schedules: { overdue: 2, waiting: 1 },
@@ -30,7 +31,7 @@ test('the leader, its epoch, and the last run of each loop', async () => {
 })
 
 test('numbers of the store are left out during an outage, and come back', async () => {
-  const { render } = createMetrics()
+  const { render } = createMetrics(realWorld)
   const none = {
     jobs: null,
     workers: null,

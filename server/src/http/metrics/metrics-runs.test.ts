@@ -53,13 +53,15 @@ describe.each(ENGINES)('%s', (engine) => {
       kind: 'recorded',
       tookMs: expect.any(Number),
     })
-    for (const leaseId of [await lease(), await lease()]) await runs.finish('w', leaseId, finish)
+    await runs.finish('w', await lease(), { ...finish, result: 'null' })
+    await runs.finish('w', await lease(), finish)
     await runs.heartbeat('w', first)
     await runs.finish('w', first, finish)
 
-    expect(await metric('ichido_run_wait_seconds_count')).toBe(3)
-    expect(await metric('ichido_run_seconds_count{state="SUCCEEDED"}')).toBe(2)
-    expect(await metric('ichido_run_seconds_count{state="FAILED"}')).toBe(1)
+    expect(await metric('ichido_run_wait_seconds_count{queue="q",kind="work"}')).toBe(3)
+    expect(await metric('ichido_run_seconds_count{state="SUCCEEDED",queue="q",kind="work"}')).toBe(2)
+    expect(await metric('ichido_run_seconds_count{state="FAILED",queue="q",kind="work"}')).toBe(1)
+    expect(await metric('ichido_runs_ended_total{state="SUCCEEDED",queue="q",kind="work"}')).toBe(2)
     expect(await metric('ichido_retried_runs_ended_total{state="SUCCEEDED"}')).toBe(1)
     expect(await metric('ichido_retries_total{by="policy"}')).toBe(1)
     expect(await metric('ichido_fenced_writes_total{verb="heartbeat",reason="ALREADY_ENDED"}')).toBe(1)
@@ -100,6 +102,7 @@ describe.each(ENGINES)('%s', (engine) => {
     const [parked] = (await deadLetters.list(LOCAL_ADMIN, { ...EVERY_DEAD_LETTER, queue: 'q' }, 1, null)).data
     await deadLetters.retry(LOCAL_ADMIN, parked?.job_id ?? '')
     await http.services.jobs.cancel(LOCAL_ADMIN, parked?.job_id ?? '')
+    expect(await metric('ichido_runs_ended_total{state="CANCELED",queue="q",kind="work"}')).toBe(1)
     await deadLetters.replace(LOCAL_ADMIN, parked?.job_id ?? '', 2, 'again')
     await deadLetters.replace(LOCAL_ADMIN, parked?.job_id ?? '', 2, 'again')
     expect(await metric('ichido_retries_total{by="person"}')).toBe(2)

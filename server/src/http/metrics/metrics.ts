@@ -1,4 +1,5 @@
 import type { QueueShape } from '@ichido/sdk/protocol'
+import type { World } from '@ichido/sdk/world'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from '@prometheus-io/client'
 import type { FullPlace } from '../../core/node/store-errors.ts'
 import { COUNTED_EACH_MAX, type DeadLetterCounts } from '../../services/dead-letters/dead-letters.ts'
@@ -6,6 +7,7 @@ import type { DiskUse } from '../../services/deps.ts'
 import type { Meter } from '../../services/system/meter.ts'
 import type { TriggerCounts } from '../../services/triggers/triggers.ts'
 import { createMeter, SECONDS } from './meter.ts'
+import { createRunSeries } from './run-series.ts'
 
 export interface Metrics {
   /** Services count with it, without knowing Prometheus. */
@@ -58,9 +60,10 @@ export interface Counts {
 /** Only the queues with the most work have their own series. */
 const QUEUES_MAX = 200
 
-export function createMetrics(): Metrics {
+export function createMetrics(world: Pick<World, 'monotonic'>): Metrics {
   const registry = new Registry()
   const registers = [registry]
+  const runs = createRunSeries(world)
   collectDefaultMetrics({ register: registry })
   const build = new Gauge({
     name: 'ichido_build_info',
@@ -150,7 +153,7 @@ export function createMetrics(): Metrics {
     registers,
   })
   return {
-    meter: createMeter(registers),
+    meter: createMeter(registers, runs),
     connections: {
       opened: () => connectionsOpen.inc(),
       closed: () => connectionsOpen.dec(),
@@ -195,7 +198,7 @@ export function createMetrics(): Metrics {
       const { certificateEndsAtMs } = machine
       setOrLeaveOut(certificateEnd, certificateEndsAtMs === undefined ? undefined : certificateEndsAtMs / 1000)
       for (const [pace, count] of Object.entries(subscribers)) subscribersByPace.set({ pace }, count)
-      return registry.metrics()
+      return (await registry.metrics()) + runs.render()
     },
   }
 }

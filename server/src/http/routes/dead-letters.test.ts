@@ -104,7 +104,9 @@ describe.each(ENGINES)('dead letters on %s', (engine) => {
       { queue, kind: 'work', error_code: 'OFTEN', count: 3, sample_message: expect.stringMatching(/^Message/) },
       { error_code: 'ONCE', count: 1, sample_message: 'Other' },
     ])
-    const [often] = data
+    const [often, once] = data
+    const sum = (counts: readonly number[] = []) => counts.reduce((all, count) => all + count, 0)
+    expect([often?.counts.length, sum(often?.counts), sum(once?.counts)]).toEqual([24, 3, 1])
     expect(Date.parse(often?.first_dead_at ?? '')).toBeLessThanOrEqual(Date.parse(often?.last_dead_at ?? ''))
   })
 

@@ -45,7 +45,7 @@ export function deadLetterRoutes(app: ApiInstance, { services }: RouteContext): 
         response: answers({ 200: ['Up to 200 groups, the largest first', contract.groups] }),
       },
     },
-    async (request) => ({ data: await deadLetters.groups(callerOf(request), deadFilterOf(request.query)) }),
+    (request) => deadLetters.groups(callerOf(request), deadFilterOf(request.query)),
   )
 
   app.get(

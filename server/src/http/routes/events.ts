@@ -106,7 +106,6 @@ export function streamTokenRoutes(app: ApiInstance, { services }: RouteContext):
       if (request.session !== null) throw new IchidoError('FORBIDDEN', NO_STREAM_TOKEN)
       return reply
         .code(201)
-        .header('cache-control', 'no-store')
         .send(await services.streamTokens.create(callerOf(request), request.params.job_id, sentToken(request.headers)))
     },
   )

@@ -1,6 +1,6 @@
 import { JOB_STATES } from '@ichido/sdk/protocol'
 import { z } from 'zod'
-import { series, seriesQuery, stats } from '../../contract/system.ts'
+import { queueRate, series, seriesQuery, stats } from '../../contract/system.ts'
 import type { SeriesRange } from '../../core/limits/series.ts'
 import { sharedRead, within } from '../../services/wait.ts'
 import type { Metrics } from '../metrics/metrics.ts'
@@ -42,6 +42,7 @@ export function healthRoutes(
   const webhookCounts = rationedRead(world, () => services.webhooks.counts())
   const alertCounts = rationedRead(world, () => services.alerts.counts())
   const queuesIn = (range: SeriesRange) => rationedRead(world, () => services.series.queues(range))
+  const rates = rationedRead(world, () => services.series.rates())
   const seriesQueues = { '15m': queuesIn('15m'), '1h': queuesIn('1h'), '24h': queuesIn('24h'), '7d': queuesIn('7d') }
   /** Null: the store did not answer in time. */
   const inTime = <T>(read: Promise<T>) => within(world, STORE_TIMEOUT_MS, read, null).catch(() => null)
@@ -159,6 +160,20 @@ export function healthRoutes(
       const [read, queues] = await Promise.all([services.series.read(range, queue), seriesQueues[range]()])
       return { ...read, queues }
     },
+  )
+
+  app.get(
+    '/v1/stats/rates',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'Read how fast each queue moves',
+        description: 'Over the last four minutes and the current one. A queue in which nothing moved is left out.',
+        response: answers({ 200: ['The rates', z.object({ data: z.array(queueRate) })] }),
+      },
+    },
+    async () => ({ data: await rates() }),
   )
 }
 

@@ -13,7 +13,7 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
       config: { ability: 'readOwn' },
       schema: {
         tags: ['jobs'],
-        summary: 'List jobs, newest first',
+        summary: 'List jobs, by age',
         description:
           'With `error_code`, `text` or `waiting_longer_than_seconds`, each call looks at a limited number of jobs. A page may ' +
           'then be short or empty. Continue until `next_cursor` is null.',
@@ -24,7 +24,9 @@ export function jobRoutes(app: ApiInstance, { services }: RouteContext): void {
     async (request) => {
       const { query } = request
       const filter = jobFilterOf(query)
-      return listPage('jobs', query, (limit, after) => services.jobs.list(callerOf(request), filter, limit, after))
+      return listPage('jobs', query, (limit, after) =>
+        services.jobs.list(callerOf(request), filter, limit, after, { order: query.order }),
+      )
     },
   )
 

@@ -27,7 +27,7 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
         tags,
         summary: 'Lease runs, or wait for some',
         description:
-          'Only this worker holds the run until the lease ends. With `start`, the run is RUNNING at once; otherwise the worker must start it.',
+          'Only this worker holds the run until the lease ends. With `start`, the run is RUNNING at once; otherwise the worker must start it. A worker that drains gets nothing, after the wait time.',
         body: contract.leaseRequest,
         response: answers({ 200: ['The leases', contract.leasesResponse], 204: ['There is no work'] }, ...WITH_BODY),
       },
@@ -35,7 +35,8 @@ export function leaseRoutes(app: ApiInstance, context: RouteContext): void {
     async (request, reply) => {
       mayLease(context, request, reply, request.body)
       const leases = await leaseFor(context, request, reply, request.body)
-      return leases.length === 0 ? reply.code(204).send() : { leases }
+      if (leases.length > 0) return { leases }
+      return services.workers.drains(workerOf(request).workerId) ? { leases, draining: true } : reply.code(204).send()
     },
   )
 

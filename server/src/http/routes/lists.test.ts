@@ -64,6 +64,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     await submit({ kind: 'find', queue: 'finding', payload: { city: 'Nara' } })
     expect(await ids('/v1/jobs?queue=finding&text=KYO')).toEqual([one])
     expect(await ids('/v1/jobs?queue=finding&waiting_longer_than_seconds=3600')).toEqual([])
+    expect(await ids('/v1/jobs?queue=finding&waiting_longer_than_seconds=1.1')).toEqual([])
     expect(await ids('/v1/jobs?queue=finding&error_code=X')).toEqual([])
     const counts = async (filter: string) => (await http.call('GET', `/v1/jobs/counts?queue=finding${filter}`)).body
     expect(await counts('')).toMatchObject({
@@ -102,6 +103,7 @@ describe.each(ENGINES)('lists on %s', (engine) => {
     ['short_id', '01990f3a-7c1e…%251d'],
     ['short_id', '01990f3a-7c1e…'],
     ['error_code', ''],
+    ['error_code', '%00'],
     ['waiting_longer_than_seconds', '-1'],
     ['waiting_longer_than_seconds', 'soon'],
     ['created_after', 'today'],
@@ -109,6 +111,13 @@ describe.each(ENGINES)('lists on %s', (engine) => {
   ])('a wrong filter names its field: %s', async (field, value) => {
     for (const path of ['/v1/jobs', '/v1/jobs/counts']) {
       const { status, body } = await http.call('GET', `${path}?${field}=${value}`)
+      expect([status, (body as ErrorBody).error.details.field]).toEqual([400, field])
+    }
+  })
+
+  test.each(['error_code', 'text'])('a dead letter has no NUL in its %s', async (field) => {
+    for (const path of ['/v1/dead-letters', '/v1/dead-letters/groups']) {
+      const { status, body } = await http.call('GET', `${path}?${field}=%00`)
       expect([status, (body as ErrorBody).error.details.field]).toEqual([400, field])
     }
   })

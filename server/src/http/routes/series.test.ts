@@ -1,4 +1,4 @@
-import type { ErrorBody, Page, SeriesShape } from '@ichido/sdk/protocol'
+import type { ErrorBody, Page, QueueRateShape, SeriesShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { series as shape } from '../../contract/system.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
@@ -42,6 +42,13 @@ describe.each(ENGINES)('%s', (engine) => {
     const listed = (await http.call('GET', `/v1/jobs?queue=${queue}&state=PENDING`)).body as Page<{ job_id: string }>
     for (const { job_id } of listed.data.slice(0, 1)) await jobs.cancel(LOCAL_ADMIN, job_id)
     await seriesCounts.flush()
+    const { data } = (await http.call('GET', '/v1/stats/rates')).body as { data: QueueRateShape[] }
+    const rate = data.find((one) => one.queue === queue)
+    // Three jobs and three ends, over four to five minutes.
+    for (const perMinute of [rate?.submitted_per_minute, rate?.ended_per_minute]) {
+      expect(perMinute).toBeGreaterThanOrEqual(0.6)
+      expect(perMinute).toBeLessThanOrEqual(0.8)
+    }
     const { body } = await get(`range=15m&queue=${queue}`)
     const series = shape.parse(body)
     expect(series).toEqual(body)

@@ -1,6 +1,7 @@
 import type { AuditShape, DeliveryShape, ErrorBody, Page, WebhookSecretShape } from '@ichido/sdk/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { delivery, webhook, webhookWithSecret } from '../../contract/webhooks.ts'
+import { delivery } from '../../contract/deliveries.ts'
+import { webhook, webhookWithSecret } from '../../contract/webhooks.ts'
 import type { Courier } from '../../courier/port.ts'
 import { type Answer, type TestApp, testApp } from '../../testing/http/app.ts'
 import { ENGINES } from '../../testing/services/services.ts'
@@ -58,8 +59,13 @@ describe.each(ENGINES)('webhooks on %s', (engine) => {
   test.each([
     ['a private address', { url: 'https://10.0.0.7/x' }, 'url', 'a private or reserved address'],
     ['cloud metadata', { url: 'https://169.254.169.254/' }, 'url', 'a private or reserved address'],
-    ['loopback in other digits', { url: 'https://0x7f.1/' }, 'url', 'a private or reserved address'],
+    ['loopback in hex digits', { url: 'https://0x7f.1/' }, 'url', 'a private or reserved address'],
+    ['loopback in octal digits', { url: 'https://0177.0.0.01/' }, 'url', 'a private or reserved address'],
+    ['loopback as one number', { url: 'https://2130706433/' }, 'url', 'a private or reserved address'],
+    ['cloud metadata as one number', { url: 'https://2852039166/' }, 'url', 'a private or reserved address'],
+    ['loopback in wide digits', { url: 'https://１２７.0.0.1/' }, 'url', 'a private or reserved address'],
     ['IPv6 loopback', { url: 'https://[::1]/' }, 'url', 'a private or reserved address'],
+    ['a mapped address in hex', { url: 'https://[::ffff:a9fe:a9fe]/' }, 'url', 'a private or reserved address'],
     ['a mapped address', { url: 'https://[::ffff:192.168.0.1]/' }, 'url', 'a private or reserved address'],
     ['a name with one private address', { url: 'https://inside.example.org/' }, 'url', 'leads to 10.0.0.7'],
     ['localhost', { url: 'https://localhost/' }, 'url', 'leads to 127.0.0.1'],

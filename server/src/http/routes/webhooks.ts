@@ -1,8 +1,15 @@
 import { page, pageQuery } from '../../contract/common.ts'
+import {
+  callbackSecret,
+  callbackSecretQuery,
+  delivery,
+  listDeliveriesQuery,
+  redrivenDeliveries,
+} from '../../contract/deliveries.ts'
 import * as contract from '../../contract/webhooks.ts'
 import { callerOf } from '../auth/auth.ts'
 import { answers, WITH_BODY } from '../server/openapi.ts'
-import { type ApiInstance, listPage, type RouteContext } from './context.ts'
+import { type ApiInstance, jobParams, listPage, type RouteContext } from './context.ts'
 
 /** Outgoing webhooks. Incoming ones are hooks (routes/triggers.ts). */
 export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: RouteContext): void {
@@ -114,7 +121,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
         tags,
         summary: 'Send a message of the type webhook.test',
         params,
-        response: answers({ 202: ['The delivery', contract.delivery] }, 'NOT_FOUND', ...WITH_BODY),
+        response: answers({ 202: ['The delivery', delivery] }, 'NOT_FOUND', ...WITH_BODY),
       },
     },
     async (request, reply) => reply.code(202).send(await webhooks.test(request.params.webhook_id)),
@@ -128,8 +135,8 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
         tags,
         summary: 'List the deliveries of a webhook, newest first',
         params,
-        querystring: contract.listDeliveriesQuery,
-        response: answers({ 200: ['A page of deliveries', page(contract.delivery)] }, 'NOT_FOUND'),
+        querystring: listDeliveriesQuery,
+        response: answers({ 200: ['A page of deliveries', page(delivery)] }, 'NOT_FOUND'),
       },
     },
     (request) => {
@@ -148,7 +155,7 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
         tags,
         summary: 'Send a delivery again, with the same id',
         params: contract.deliveryParams,
-        response: answers({ 202: ['The delivery', contract.delivery] }, 'NOT_FOUND', ...WITH_BODY),
+        response: answers({ 202: ['The delivery', delivery] }, 'NOT_FOUND', ...WITH_BODY),
       },
     },
     async (request, reply) => {
@@ -165,15 +172,95 @@ export function webhookRoutes(app: ApiInstance, { services: { webhooks } }: Rout
         tags,
         summary: 'Send all dead deliveries of a webhook again, with their ids',
         params,
-        response: answers(
-          { 202: ['How many will be sent again', contract.redrivenDeliveries] },
-          'NOT_FOUND',
-          ...WITH_BODY,
-        ),
+        response: answers({ 202: ['How many will be sent again', redrivenDeliveries] }, 'NOT_FOUND', ...WITH_BODY),
       },
     },
     async (request, reply) =>
       reply.code(202).send(await webhooks.redriveDead(callerOf(request), request.params.webhook_id)),
+  )
+}
+
+/** Callbacks of single jobs. A job shows its own (routes/jobs.ts). */
+export function callbackRoutes(app: ApiInstance, { services: { callbacks } }: RouteContext): void {
+  const tags = ['webhooks']
+
+  app.get(
+    '/v1/callbacks',
+    {
+      config: { ability: 'readAll' },
+      schema: {
+        tags,
+        summary: 'List the deliveries of callbacks, newest first',
+        querystring: listDeliveriesQuery,
+        response: answers({ 200: ['A page of deliveries', page(delivery)] }),
+      },
+    },
+    (request) => {
+      const { state = null } = request.query
+      return listPage('callbacks', request.query, (limit, after) => callbacks.list(state, limit, after))
+    },
+  )
+
+  app.post(
+    '/v1/callbacks/redrive',
+    {
+      config: { ability: 'operate' },
+      schema: {
+        tags,
+        summary: 'Send all dead deliveries of callbacks again, with their ids',
+        response: answers({ 202: ['How many will be sent again', redrivenDeliveries] }, ...WITH_BODY),
+      },
+    },
+    async (request, reply) => reply.code(202).send(await callbacks.redriveDead(callerOf(request))),
+  )
+
+  app.post(
+    '/v1/jobs/:job_id/callback/redrive',
+    {
+      config: { ability: 'submit' },
+      schema: {
+        tags,
+        summary: 'Send the latest message about a job to its callback again, with the same id',
+        params: jobParams,
+        response: answers({ 202: ['The delivery', delivery] }, 'NOT_FOUND', ...WITH_BODY),
+      },
+    },
+    async (request, reply) => reply.code(202).send(await callbacks.redrive(callerOf(request), request.params.job_id)),
+  )
+
+  app.get(
+    '/v1/callbacks/secret',
+    {
+      config: { ability: 'submit' },
+      schema: {
+        tags,
+        summary: 'Show the secret that signs messages to the callbacks of a user’s jobs',
+        querystring: callbackSecretQuery,
+        response: answers({ 200: ['The secret', callbackSecret] }),
+      },
+    },
+    (request) => {
+      const caller = callerOf(request)
+      return callbacks.secret(caller, request.query.user_id ?? caller.userId)
+    },
+  )
+
+  app.post(
+    '/v1/callbacks/rotate-secret',
+    {
+      config: { ability: 'submit' },
+      schema: {
+        tags,
+        summary: 'Give a user a new secret for callbacks',
+        description: 'For 24 hours, messages are signed with both secrets.',
+        querystring: callbackSecretQuery,
+        response: answers({ 200: ['The secret', callbackSecret] }, ...WITH_BODY),
+      },
+    },
+    (request) => {
+      const caller = callerOf(request)
+      return callbacks.rotate(caller, request.query.user_id ?? caller.userId)
+    },
   )
 }
 

@@ -10,6 +10,7 @@ import {
   registered,
   registerRequest,
   renewed,
+  renewRequest,
   revoked,
   worker,
 } from '../../contract/workers.ts'
@@ -27,6 +28,7 @@ const BUNDLER = new URL('../../../../scripts/bundle.mjs', import.meta.url)
 export function workerRoutes(app: ApiInstance, context: RouteContext): void {
   registrationRoutes(app, context)
   administrationRoutes(app, context)
+  drainRoutes(app, context)
 }
 
 function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl }: RouteContext): void {
@@ -79,10 +81,11 @@ function registrationRoutes(app: ApiInstance, { services: { workers }, publicUrl
         tags,
         summary: "Renew the worker's token",
         description: 'The old token works until the new one is first used, and then for 10 minutes at most.',
-        response: answers({ 200: ['The new token', renewed] }),
+        body: renewRequest,
+        response: answers({ 200: ['The new token', renewed] }, ...WITH_BODY),
       },
     },
-    (request) => workers.renew(workerOf(request)),
+    (request) => workers.renew(workerOf(request), request.body?.meta),
   )
 
   app.post(
@@ -145,6 +148,26 @@ function administrationRoutes(app: ApiInstance, { services: { workers } }: Route
     },
     (request) => workers.revoke(callerOf(request), request.params.worker_id),
   )
+}
+
+function drainRoutes(app: ApiInstance, { services: { workers } }: RouteContext): void {
+  for (const [verb, summary, description] of [
+    [
+      'drain',
+      'Drain a worker',
+      'From now on it gets no new runs, until it is resumed, also after a restart. The runs that it holds continue. Draining it again changes nothing.',
+    ],
+    ['resume', 'Resume a worker that drains', 'It gets runs again. Resuming it again changes nothing.'],
+  ] as const) {
+    app.post(
+      `/v1/workers/:worker_id/${verb}`,
+      {
+        config: { ability: 'operate' },
+        schema: { tags, summary, description, params, response: answers({ 200: ['The worker', worker] }, 'NOT_FOUND') },
+      },
+      (request) => workers[verb](callerOf(request), request.params.worker_id),
+    )
+  }
 }
 
 interface AgentFile {

@@ -37,7 +37,7 @@ import { queueRoutes } from '../routes/queues.ts'
 import { keyRoutes, submitRoutes } from '../routes/submit.ts'
 import { alertRoutes, backupRoutes, settingRoutes, systemRoutes } from '../routes/system.ts'
 import { deliveryRoutes, hookRoutes, triggerRoutes } from '../routes/triggers.ts'
-import { webhookRoutes } from '../routes/webhooks.ts'
+import { callbackRoutes, webhookRoutes } from '../routes/webhooks.ts'
 import { agentRoutes, workerRoutes } from '../routes/workers.ts'
 import { EVENT_FRAMING, limitStalls, Seats } from '../server/streams.ts'
 import { installBodies } from './bodies.ts'
@@ -244,6 +244,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext, docs: Docs): voi
   triggerRoutes(api, context)
   hookRoutes(api, context)
   webhookRoutes(api, context)
+  callbackRoutes(api, context)
   settingRoutes(api, context)
   backupRoutes(api, context)
   auditRoutes(api, context)

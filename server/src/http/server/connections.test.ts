@@ -29,7 +29,7 @@ afterEach(async () => {
 async function listen(limits: Limits = {}, changes: Changes = {}): Promise<void> {
   logged = []
   const logger = pino({ level: 'warn' }, { write: (line: string) => void logged.push(line) })
-  http = await testApp('sqlite', { logger, metrics: createMetrics(), ...changes })
+  http = await testApp('sqlite', { logger, metrics: createMetrics(realWorld), ...changes })
   for (const [name, value] of Object.entries(limits)) await http.services.settings.put(LOCAL_ADMIN, name, value)
   await http.app.listen({ host: '127.0.0.1', port: 0 })
   port = (http.app.server.address() as AddressInfo).port

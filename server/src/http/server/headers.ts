@@ -48,9 +48,12 @@ export function attachment(name: string): string {
   return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`
 }
 
-/** The headers of every answer. */
+/**
+ * The headers of every answer. Most answers depend on who asks, and caches do not know that of requests with a cookie or an
+ * X-API-Key. A route whose answers may be kept says so.
+ */
 export function answerHeaders(requestId: string): Record<string, string> {
-  return { 'x-request-id': requestId, 'x-content-type-options': 'nosniff' }
+  return { 'x-request-id': requestId, 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' }
 }
 
 /** The caller's id if it is safe to log and echo, else a new one. */

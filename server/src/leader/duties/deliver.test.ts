@@ -1,4 +1,5 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type { ServerResponse } from 'node:http'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { verifyDelivery } from '../../core/schedule/hook-signature.ts'
 import type { Courier } from '../../courier/port.ts'
@@ -258,7 +259,10 @@ describe.each(ENGINES)('%s', (engine) => {
     expect(receiver.arrived[0]?.headers.host).toBe(new URL(url).host)
   })
 
-  test('a slow receiver times out, and does not delay another one', async () => {
+  test.each<[string, (response: ServerResponse) => void]>([
+    ['never answers', () => {}],
+    ['drips the head of its answer', ({ socket }) => void socket?.write('HTTP/1.1 200 OK\r\nx-slow: ')],
+  ])('a receiver that %s times out, and does not delay another one', async (_, answer) => {
     const timeouts: (() => void)[] = []
     const world = {
       ...realWorld,
@@ -268,7 +272,7 @@ describe.each(ENGINES)('%s', (engine) => {
       },
     }
     const slow = await Receiver.open()
-    slow.answer = () => () => {}
+    slow.answer = () => answer
     try {
       const { webhook_id: slowId } = await listen({ url: slow.url })
       const { webhook_id } = await listen()
@@ -312,6 +316,31 @@ describe.each(ENGINES)('%s', (engine) => {
     for (const timeout of timeouts) timeout()
     await until('the answer', async () => (await onlyDelivery(webhook_id))?.attempts === 1)
     expect(await onlyDelivery(webhook_id)).toMatchObject({ state: 'delivered', last_status: 200, last_error: null })
+  })
+
+  test('an answer without end is cut off after its status, and a head without end is no answer', async () => {
+    const { webhook_id } = await listen()
+    let cutOff = 0
+    const flood = 'x'.repeat(100_000)
+    receiver.answer = () => (response) => {
+      response.on('close', () => cutOff++)
+      if (receiver.arrived.length > 1) response.socket?.write(`HTTP/1.1 200 OK\r\nx-flood: ${flood}`)
+      else {
+        const more = () => response.write(flood) && setImmediate(more)
+        response.writeHead(200).on('drain', more)
+        more()
+      }
+    }
+    await endJob(services())
+    const tick = await deliverer(services())
+    await allIn(tick, webhook_id, 'delivered')
+    await until('the end of the connection', async () => cutOff === 1)
+    await endJob(services())
+    await delivering(tick, 'a failed try', async () => {
+      const [, second] = await deliveries(webhook_id)
+      return second?.attempts === 1 && second.last_status === null && second.last_error !== null
+    })
+    await until('the end of the connection', async () => cutOff === 2)
   })
 
   test('a receiver that switches protocols instead of answering fails at once', async () => {

@@ -3,7 +3,10 @@ import { signedHeaders } from '../../core/schedule/hook-signature.ts'
 import { hostOf, waitAfter } from '../../core/webhooks/webhook.ts'
 import type { Courier } from '../../courier/port.ts'
 import type { Deps } from '../../services/deps.ts'
+import { setBounded } from '../../services/limits/maximum.ts'
 import { findReceiver } from '../../services/webhooks/receiver.ts'
+import { newSecret } from '../../services/webhooks/secrets.ts'
+import { keepCallbackSecret } from '../../store/webhooks/callback-secrets.ts'
 import { type DueDelivery, findDue, recordDelivery, type Try } from '../../store/webhooks/deliveries.ts'
 import { deriveDeliveries } from '../../store/webhooks/derive-deliveries.ts'
 import type { Leading } from '../election/elect.ts'
@@ -16,6 +19,8 @@ interface DeliverOptions extends Pick<Deps, 'world' | 'store' | 'bus' | 'meter' 
 /** Messages on their way at a time, in all and to one host: a slow receiver must not delay the others. */
 const SENDING_MAX = 16
 const SENDING_TO_HOST_MAX = 4
+/** Hosts that are remembered because they gave no answer the last time. Callbacks may lead to any number of hosts. */
+const SILENT_MAX = 1_000
 /** Messages on their way to hosts that gave no answer the last time, in all. Four silent hosts would take all places. */
 const SENDING_TO_SILENT_MAX = 8
 /** A receiver that has not answered by then counts as failed. */
@@ -33,14 +38,16 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
   const { world, store, bus, meter, settings, courier, onTrouble } = options
   /** The host of each delivery that is on its way. */
   const sending = new Map<string, string>()
-  /** Hosts that gave no answer the last time. There are at most as many as webhooks. */
-  const silent = new Set<string>()
+  /** Hosts that gave no answer the last time. */
+  const silent = new Map<string, true>()
+  /** Where the next look goes on among the hosts of callbacks. */
+  let afterHost = ''
 
   function start(delivery: DueDelivery, host: string, nowMs: number): void {
     sending.set(delivery.deliveryId, host)
     void send(delivery, nowMs)
       .then(async (done) => {
-        if (done.status === null) silent.add(host)
+        if (done.status === null) setBounded(silent, SILENT_MAX, host, true)
         else silent.delete(host)
         if (await store.write(recordDelivery(leading, done))) meter.delivered(done.outcome)
       })
@@ -53,25 +60,26 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
   }
 
   async function send(delivery: DueDelivery, nowMs: number): Promise<Try> {
-    const { deliveryId, webhook, attempts, failures } = delivery
+    const { deliveryId, webhookId, attempts, failures } = delivery
     const { status, error } = await answerOf(delivery, nowMs)
     const isDone = status !== null && status >= 200 && status < 300
     const outcome = isDone ? 'delivered' : status === GONE ? 'gone' : 'failed'
-    const waitMs = waitAfter(failures + 1, world.random())
-    return { deliveryId, webhookId: webhook.webhookId, attempts, failures, outcome, waitMs, status, error }
+    // A webhook is disabled, and enabled again by a person. A callback has only this message.
+    const isOver = outcome === 'gone' && webhookId === null
+    const waitMs = isOver ? null : waitAfter(failures + 1, world.random())
+    return { deliveryId, webhookId, attempts, failures, outcome, waitMs, status, error }
   }
 
-  async function answerOf({ deliveryId, webhook, payload }: DueDelivery, nowMs: number) {
+  async function answerOf({ deliveryId, userId, url, secrets, payload }: DueDelivery, nowMs: number) {
     const timeout = new AbortController()
     const answered = new AbortController()
     void sleep(world, ANSWER_WITHIN_MS, answered.signal).then(() => timeout.abort())
     try {
       const allowPrivate = settings.get('webhooks_allow_private') === 1
-      const receiver = await unlessAborted(findReceiver(courier, webhook.url, allowPrivate), timeout.signal)
+      const receiver = await unlessAborted(findReceiver(courier, url, allowPrivate), timeout.signal)
       if ('problem' in receiver) return { status: null, error: `The url ${receiver.problem}` }
-      const secrets = [webhook.secret]
-      if (webhook.oldSecret !== null && webhook.oldSecret.untilMs > nowMs) secrets.push(webhook.oldSecret.secret)
-      const signed = signedHeaders(secrets, { id: deliveryId, atMs: nowMs, body: payload })
+      const valid = secrets.length > 0 ? secrets : [await firstSecret(userId)]
+      const signed = signedHeaders(valid, { id: deliveryId, atMs: nowMs, body: payload })
       const headers = { 'content-type': 'application/json', 'user-agent': 'Ichido', ...signed }
       const status = await courier.post({ ...receiver, headers, body: payload }, timeout.signal)
       return { status, error: status >= 200 && status < 300 ? null : refusal(status) }
@@ -83,13 +91,18 @@ export function createDeliver(options: DeliverOptions, leading: Leading): () => 
     }
   }
 
+  async function firstSecret(userId: string): Promise<string> {
+    return (await store.write(keepCallbackSecret(userId, newSecret(world)))).secret
+  }
+
   async function sendDue(): Promise<void> {
     if (sending.size >= SENDING_MAX) return
-    const { due, nowMs } = await store.read(findDue(SENDING_TO_HOST_MAX))
+    const { due, nowMs, nextHost } = await store.read(findDue(SENDING_TO_HOST_MAX, afterHost))
+    afterHost = nextHost
     const hosts = [...sending.values()]
     for (const delivery of due) {
       if (sending.size >= SENDING_MAX) break
-      const host = hostOf(new URL(delivery.webhook.url))
+      const host = hostOf(new URL(delivery.url))
       const isBusy = hosts.filter((one) => one === host).length >= SENDING_TO_HOST_MAX
       const isSilent = silent.has(host) && hosts.filter((one) => silent.has(one)).length >= SENDING_TO_SILENT_MAX
       if (isBusy || isSilent || sending.has(delivery.deliveryId)) continue

@@ -23,7 +23,7 @@ export function createOperate(
       meter.retried(action === 'redrive' ? 'redrive' : 'person', queue)
       if (parkedMs !== null) meter.deadLetterResolved(action === 'redrive' ? 'redriven' : 'retried', parkedMs)
     }
-    for (const { queue } of canceled) meter.ended('CANCELED', 0, queue)
+    for (const { queue, kind } of canceled) meter.ended('CANCELED', 0, queue, kind)
     const topics = [
       ...retried.flatMap(({ queue, jobId }) => [`queue:${queue}` as const, `job:${jobId}` as const]),
       ...canceled.map(({ jobId }) => `job:${jobId}` as const),

@@ -45,8 +45,8 @@ export function createReap(options: ReapOptions): () => Promise<number | null> {
   }
 
   function tell(ended: readonly Ended[], orphaned: readonly string[] = []): void {
-    for (const { state, dead, retries, retried, endedIn } of ended) {
-      options.meter.ended(state, retries, endedIn)
+    for (const { state, dead, retries, retried, endedIn, kind } of ended) {
+      options.meter.ended(state, retries, endedIn, kind)
       if (retried) options.meter.retried('policy', endedIn)
       if (dead) options.meter.deadLetterMade(endedIn)
     }

@@ -22,8 +22,8 @@ type UploadOptions = Pick<Deps, 'store' | 'bus' | 'meter' | 'settings'>
 export function createExpireUploads({ store, bus, meter, settings }: UploadOptions): () => Promise<number | null> {
   return async () => {
     const batchMax = settings.get('uploads_batch_max')
-    const { seen, canceledJobIds, queues } = await store.write(cancelOverdue(batchMax))
-    for (const queue of queues) meter.ended('CANCELED', 0, queue)
+    const { seen, canceledJobIds, ended } = await store.write(cancelOverdue(batchMax))
+    for (const { queue, kind } of ended) meter.ended('CANCELED', 0, queue, kind)
     bus.wake(canceledJobIds.map((jobId) => `job:${jobId}` as const))
     return seen === batchMax ? 0 : null
   }

@@ -1,6 +1,6 @@
 import {
   type DeadLetterDetail,
-  type DeadLetterGroup,
+  type DeadLetterGroups,
   type DeadLetterShape,
   IchidoError,
   type JobDetail,
@@ -14,12 +14,11 @@ import { type Artifact, listArtifacts } from '../../store/artifacts/artifacts.ts
 import {
   countDeadLetters,
   type DeadFilter,
-  type DeadGroup,
   type DeadLetter,
   findDeadLetter,
-  groupDeadLetters,
   listDeadLetters,
 } from '../../store/dead-letters/dead-letters.ts'
+import { type DeadGroups, groupDeadLetters } from '../../store/dead-letters/group-dead-letters.ts'
 import { type RetryOutcome, retryJob } from '../../store/jobs/retry-jobs.ts'
 import { iso, notFound, requireId, visibleTo } from '../answers.ts'
 import type { Deps } from '../deps.ts'
@@ -34,7 +33,7 @@ export interface DeadLetterService {
   /** A place in the list is the time when the job became a dead letter, a colon, and the id of the job. */
   list(caller: Caller, filter: DeadFilter, limit: number, after: string | null): Promise<Page<DeadLetterShape>>
   /** By queue, kind and error code; the largest first. */
-  groups(caller: Caller, filter: DeadFilter): Promise<DeadLetterGroup[]>
+  groups(caller: Caller, filter: DeadFilter): Promise<DeadLetterGroups>
   counts(): Promise<DeadLetterCounts>
   /** The same job gets another run, due now, with a full retry budget. */
   retry(caller: Caller, jobId: string): Promise<JobDetail>
@@ -91,7 +90,7 @@ export function createDeadLetterService(
 
     async groups(caller, filter) {
       const visible = visibleTo(caller, filter)
-      return visible === null ? [] : (await store.read(groupDeadLetters(visible, GROUPS_MAX))).map(renderGroup)
+      return renderGroups(visible === null ? NO_GROUPS : await store.read(groupDeadLetters(visible, GROUPS_MAX)))
     },
 
     async counts() {
@@ -147,9 +146,10 @@ export function createDeadLetterService(
 
 /** The request of the old job, except its key, which stays with the old job. */
 function inputOf(job: JobDetail, payload: unknown): SubmitInput {
-  const { kind, queue, priority, labels, estimated_cost, traceparent } = job
+  const { kind, queue, priority, labels, estimated_cost, traceparent, callback } = job
   const trace = traceparent === null ? {} : { traceparent }
-  return { kind, queue, priority, labels, estimated_cost, payload, ...trace }
+  const told = callback === null ? {} : { callback_url: callback.url }
+  return { kind, queue, priority, labels, estimated_cost, payload, ...trace, ...told }
 }
 
 /** Files that were sent for the old job need not be sent again. */
@@ -184,11 +184,17 @@ function renderDeadLetter(row: DeadLetter): DeadLetterShape {
   return { ...row, dead_at: iso(row.dead_at) }
 }
 
-function renderGroup(row: DeadGroup): DeadLetterGroup {
+const NO_GROUPS: DeadGroups = { rows: [], fromMs: 0, stepMs: 0 }
+
+function renderGroups({ rows, fromMs, stepMs }: DeadGroups): DeadLetterGroups {
   return {
-    ...row,
-    first_dead_at: iso(row.first_dead_at),
-    last_dead_at: iso(row.last_dead_at),
-    sample_message: clip(row.sample_message, LISTED_MESSAGE_MAX),
+    from: iso(fromMs),
+    step_seconds: stepMs / 1_000,
+    data: rows.map((row) => ({
+      ...row,
+      first_dead_at: iso(row.first_dead_at),
+      last_dead_at: iso(row.last_dead_at),
+      sample_message: clip(row.sample_message, LISTED_MESSAGE_MAX),
+    })),
   }
 }

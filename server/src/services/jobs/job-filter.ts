@@ -15,7 +15,7 @@ export function jobFilterOf(query: JobFilterInput): JobFilter {
     errorCode: query.error_code ?? null,
     text: query.text ?? null,
     waitingLongerThanMs:
-      query.waiting_longer_than_seconds === undefined ? null : query.waiting_longer_than_seconds * 1000,
+      query.waiting_longer_than_seconds === undefined ? null : Math.round(query.waiting_longer_than_seconds * 1000),
     createdFromMs: query.created_after ?? null,
     createdToMs: query.created_before ?? null,
   }

@@ -18,7 +18,14 @@ import { type JobPolicy, toBackoffShape } from '../../core/run/job.ts'
 import { isFinal, type RunState } from '../../core/run/run-state.ts'
 import { waitingFor } from '../../core/run/waiting.ts'
 import { type CancelOutcome, cancelJob, type DeleteRefusal, deleteJob } from '../../store/jobs/cancel-or-delete.ts'
-import { countListed, countStates, type JobFilter, listJobs, type StateCount } from '../../store/jobs/list-jobs.ts'
+import {
+  countListed,
+  countStates,
+  type JobFilter,
+  type ListOptions,
+  listJobs,
+  type StateCount,
+} from '../../store/jobs/list-jobs.ts'
 import {
   countJobs,
   findJob,
@@ -35,6 +42,7 @@ import { iso, isoOrNull, notFound, renderPage, requireId, visibleTo } from '../a
 import type { Deps } from '../deps.ts'
 import type { RecentPolls } from '../leasing/recent-polls.ts'
 import { waitFor } from '../wait.ts'
+import { renderCallback } from '../webhooks/callbacks.ts'
 import { ONLINE_MS } from '../workers/workers.ts'
 
 export type { DeleteRefusal } from '../../store/jobs/cancel-or-delete.ts'
@@ -42,13 +50,12 @@ export { EVERY_JOB, type JobFilter, statesOf } from '../../store/jobs/list-jobs.
 
 export interface JobService {
   get(caller: Caller, jobId: string): Promise<JobDetail>
-  /** Skips `offset` jobs after the cursor, or from the newest. */
   list(
     caller: Caller,
     filter: JobFilter,
     limit: number,
     cursor: string | null,
-    offset?: number,
+    options?: Pick<ListOptions, 'order' | 'offset'>,
   ): Promise<Page<JobShape>>
   /** The number of jobs that `list` has, counted up to `max`. */
   count(caller: Caller, filter: JobFilter, max: number): Promise<number>
@@ -91,17 +98,17 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
 
   async function reasonToWait(job: ListedJob): Promise<WaitingForShape | null> {
     if (!MAY_WAIT.includes(job.state)) return null
-    const askedAgoMs = recentPolls.agoMs(job.queue, job.kind)
-    return waitingFor(await store.read(findObstacles(job, askedAgoMs, ONLINE_MS)))
+    const lastPoll = recentPolls.last(job.queue, job.kind)
+    return waitingFor(await store.read(findObstacles(job, lastPoll, ONLINE_MS)))
   }
 
   return {
     get: visible,
 
-    async list(caller, filter, limit, cursor, offset) {
+    async list(caller, filter, limit, cursor, options) {
       const visible = visibleTo(caller, filter)
       if (visible === null) return { data: [], next_cursor: null }
-      return renderPage(await store.read(listJobs(visible, limit, cursor, offset)), renderListed)
+      return renderPage(await store.read(listJobs(visible, limit, cursor, options)), renderListed)
     },
 
     async count(caller, filter, max) {
@@ -146,7 +153,7 @@ export function createJobService(deps: Deps, recentPolls: RecentPolls): JobServi
         if (outcome.reason === 'NOT_FOUND') throw notFound('job', jobId)
         throw new IchidoError('ALREADY_ENDED', `Job ${jobId} has ended: ${outcome.state}`, { state: outcome.state })
       }
-      if (outcome.kind === 'canceled') deps.meter.ended('CANCELED', 0, outcome.queue)
+      if (outcome.kind === 'canceled') deps.meter.ended('CANCELED', 0, outcome.queue, outcome.jobKind)
       bus.wake([`job:${jobId}`, ...(outcome.kind === 'requested' ? [`worker:${outcome.workerId}` as const] : [])])
       return { job: await visible(caller, jobId), outcome: outcome.kind }
     },
@@ -251,7 +258,7 @@ function toPolicyShape({ backoff, ...policy }: JobPolicy): Record<string, unknow
 }
 
 function renderDetail(
-  { job, runs, key }: JobWithRuns,
+  { job, runs, key, callback }: JobWithRuns,
   waitingFor: WaitingForShape | null,
   once: PromiseCounts,
 ): JobDetail {
@@ -262,6 +269,7 @@ function renderDetail(
     traceparent: job.traceparent,
     idempotency_key: key,
     trigger_id: job.trigger_id,
+    callback: callback && renderCallback(callback),
     waiting_for: waitingFor,
     runs: runs.map(renderRun),
     once: {

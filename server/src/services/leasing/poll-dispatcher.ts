@@ -1,4 +1,10 @@
-import { type Leased, type LeaseItem, leaseBatch, type Position } from '../../store/leasing/lease-runs.ts'
+import {
+  type LeaseAnswer,
+  type Leased,
+  type LeaseItem,
+  leaseBatch,
+  type Position,
+} from '../../store/leasing/lease-runs.ts'
 import { isFull, nameOf } from '../../store/leasing/leased.ts'
 import type { Deps } from '../deps.ts'
 import type { FairTags } from './fair-tags.ts'
@@ -12,6 +18,9 @@ const RUNS_MAX = 500
 /** How many runs the waiting polls ask for after a wake-up. If they get all of them, the next polls ask for more. */
 const PROBE_RUNS = 16
 const PROBE_GROWTH = 4
+
+/** The poll of a draining worker looks again this often, in case the wake-up of its resume got lost. */
+const DRAINING_LOOK_MS = 5_000
 
 /** The polls for the same kinds of the same queue, oldest first. */
 interface Line {
@@ -58,6 +67,8 @@ interface Poll {
   gone: boolean
   /** A look has skipped the poll, because it was matched. */
   passedOver: boolean
+  /** Set while its worker drains: the poll is in no line, so that it takes no turn of another poll. */
+  callOffReturn: (() => void) | null
   /** Takes the poll out of its lines. It is answered afterwards. */
   leave(): void
   answer(leases: Leased[]): void
@@ -114,7 +125,8 @@ export class PollDispatcher {
       const leave = () => {
         callOffEnd()
         signal?.removeEventListener('abort', onAbort)
-        this.#leave(poll)
+        if (poll.callOffReturn === null) this.#leave(poll)
+        else poll.callOffReturn()
       }
       const poll: Poll = {
         item,
@@ -124,6 +136,7 @@ export class PollDispatcher {
         over: waitMs <= 0,
         gone: false,
         passedOver: false,
+        callOffReturn: null,
         leave,
         answer: resolve,
         settle(leases) {
@@ -213,9 +226,9 @@ export class PollDispatcher {
   }
 
   #leased(leases: readonly Leased[]): void {
-    for (const { queue, fairTag, priority, waitedMs } of leases) {
+    for (const { queue, kind, fairTag, priority, waitedMs } of leases) {
       this.#fairTags.leased(queue, fairTag, priority)
-      if (waitedMs !== null) this.#deps.meter.started(waitedMs, queue)
+      if (waitedMs !== null) this.#deps.meter.started(waitedMs, queue, kind)
     }
     this.#deps.bus.wake(leases.map(({ jobId }) => `job:${jobId}` as const))
   }
@@ -273,6 +286,30 @@ export class PollDispatcher {
       this.#callOffPoll?.()
       this.#callOffPoll = null
     }
+  }
+
+  /** The worker of the poll drains: the poll leaves its lines until the worker is resumed. */
+  #setAside(poll: Poll): void {
+    // It may have been the only one that looked.
+    for (const line of poll.lines) line.woken = true
+    this.#leave(poll)
+    poll.lines = []
+    const callOffs = [
+      this.#deps.bus.subscribe(`worker:${poll.item.workerId}`, () => this.#takeBack(poll)),
+      this.#deps.world.after(DRAINING_LOOK_MS, () => this.#takeBack(poll)),
+    ]
+    poll.callOffReturn = () => {
+      for (const callOff of callOffs) callOff()
+      poll.callOffReturn = null
+    }
+  }
+
+  #takeBack(poll: Poll): void {
+    poll.callOffReturn?.()
+    poll.fresh = true
+    this.#join(poll)
+    this.#fresh.add(poll)
+    this.#look()
   }
 
   #wake(lines: Iterable<Line>): void {
@@ -366,7 +403,7 @@ export class PollDispatcher {
       this.#rotations.keep(answer.rotation)
       this.#positions.scanned(answer.scanned, began)
       this.#positions.record(items, answer.leases)
-      looked = this.#looked(chosen, answer.leases)
+      looked = this.#looked(chosen, answer)
     } catch (error) {
       for (const poll of polls) poll.reject(error)
     } finally {
@@ -376,7 +413,7 @@ export class PollDispatcher {
     return looked
   }
 
-  #looked(chosen: Chosen, answers: readonly Leased[][]): Looked {
+  #looked(chosen: Chosen, { leases: answers, draining }: LeaseAnswer): Looked {
     const all = answers.flat()
     const noRoom = isFull(all.reduce((bytes, { payload }) => bytes + Buffer.byteLength(payload), 0))
     const unserved = new Map<Poll, readonly string[]>()
@@ -384,6 +421,10 @@ export class PollDispatcher {
     const probed = new Map<Line, { full: boolean }>()
     ;[...chosen].forEach(([poll, queues], i) => {
       const leases = answers[i] ?? []
+      if (leases.length === 0 && !poll.over && draining.has(poll.item.workerId)) {
+        this.#setAside(poll)
+        return
+      }
       if (noRoom && leases.length === 0 && !poll.gone) {
         unserved.set(poll, queues)
         return

@@ -1,4 +1,5 @@
 import type { World } from '@ichido/sdk/world'
+import type { LastPoll } from '../../core/run/waiting.ts'
 
 /** A worker counts as present for this long after its last poll. The longest poll takes 50 s. */
 const SEEN_MS = 60_000
@@ -31,11 +32,13 @@ export class RecentPolls {
     for (const [place, sighting] of this.#seen) if (sighting.workerId === workerId) this.#seen.delete(place)
   }
 
-  /** The age of the last poll in ms; null: no recent poll. */
-  agoMs(queue: string, kind: string): number | null {
-    const seen = [ANY_KIND, kind].map((one) => this.#seen.get(place(queue, one))?.atMs ?? Number.NEGATIVE_INFINITY)
-    const agoMs = this.#world.monotonic() - Math.max(...seen)
-    return agoMs <= SEEN_MS ? agoMs : null
+  /** Null: no recent poll. */
+  last(queue: string, kind: string): LastPoll | null {
+    const [a, b] = [this.#seen.get(place(queue, ANY_KIND)), this.#seen.get(place(queue, kind))]
+    const last = a === undefined || (b !== undefined && b.atMs > a.atMs) ? b : a
+    if (last === undefined) return null
+    const agoMs = this.#world.monotonic() - last.atMs
+    return agoMs <= SEEN_MS ? { workerId: last.workerId, agoMs } : null
   }
 }
 

@@ -161,10 +161,10 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
 
   function finished({ jobId, report }: FinishItem, outcome: FinishOutcome): FinishOutcome {
     if (outcome.kind === 'recorded') {
-      const { state, queue } = outcome
+      const { state, queue, jobKind } = outcome
       const costMicros = report.verb === 'finish' && state === 'SUCCEEDED' ? (report.costMicros ?? 0) : 0
-      meter.ended(state, outcome.retries, queue)
-      meter.reported(state, outcome.tookMs, queue, costMicros)
+      meter.ended(state, outcome.retries, queue, jobKind)
+      meter.reported(state, outcome.tookMs, queue, jobKind, costMicros)
       if (outcome.next !== null) meter.retried('policy', queue)
       if (outcome.dead) meter.deadLetterMade(queue)
     } else if (outcome.kind === 'repeated') evidence.count(outcome.jobId, 'replaysServed')
@@ -207,7 +207,7 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     async start(workerId, leaseId, startId, version) {
       const jobId = jobOf(leaseId)
       const outcome = await starts.add({ jobId, workerId, leaseId, version: version ?? null, startId })
-      if (outcome.kind === 'started') meter.started(outcome.waitedMs, outcome.queue)
+      if (outcome.kind === 'started') meter.started(outcome.waitedMs, outcome.queue, outcome.jobKind)
       return counted('start', jobId, outcome)
     },
 
@@ -260,7 +260,9 @@ export function createRunService(deps: Deps, dispatcher: PollDispatcher): RunSer
     async release(workerId, leaseId) {
       const jobId = jobOf(leaseId)
       const outcome = await releases.add({ jobId, workerId, leaseId, nextRunId: world.uuid() })
-      if (outcome.kind === 'released' && isFinal(outcome.state)) meter.ended(outcome.state, 0, outcome.releasedIn)
+      if (outcome.kind === 'released' && isFinal(outcome.state)) {
+        meter.ended(outcome.state, 0, outcome.releasedIn, outcome.jobKind)
+      }
       return counted('release', jobId, outcome)
     },
   }

@@ -11,6 +11,7 @@ import { silentMeter } from '../system/meter.ts'
 import { PerUserQueue } from './reservations.ts'
 
 const counted: string[] = []
+const entriesOf = (subject: string) => ({ actor: null, action: null, subject, fromMs: null, toMs: null })
 const meter = { ...silentMeter, reservation: (outcome: string) => void counted.push(outcome) }
 
 eachServices(
@@ -40,6 +41,31 @@ eachServices(
       const life = ({ created_at, expires_at }: typeof made) => Date.parse(expires_at) - Date.parse(created_at)
       expect(life(made)).toBe(300_000)
       expect(life(await reservations().reserve(caller, 1.5))).toBe(1_500)
+    })
+
+    test('an operator and the owner release it at once: it ends once, and at most one entry says so', async () => {
+      const [owner, operator] = [callerOf('submitter'), callerOf('operator')]
+      for (let round = 0; round < 10; round++) {
+        const { reservation_id } = await reservations().reserve(owner)
+        counted.length = 0
+        const answers = await Promise.all([owner, operator].map((one) => reservations().release(one, reservation_id)))
+        expect(answers.map(({ state }) => state)).toEqual(['released', 'released'])
+        expect(counted).toEqual(['released'])
+        const { data } = await services().audit.list(LOCAL_ADMIN, entriesOf(reservation_id), 10, null)
+        expect(data.length).toBeLessThanOrEqual(1)
+      }
+    })
+
+    test('an operator gives back the slot of another user, and the audit says so; a submitter cannot', async () => {
+      const [owner, operator] = [callerOf('submitter'), callerOf('operator')]
+      const { reservation_id } = await reservations().reserve(owner)
+      expect(await thrownBy(reservations().release(callerOf('submitter'), reservation_id))).toMatchObject({
+        code: 'NOT_FOUND',
+      })
+      expect(await reservations().release(operator, reservation_id)).toMatchObject({ state: 'released' })
+      expect(await thrownBy(reservations().release(operator, randomUUID()))).toMatchObject({ code: 'NOT_FOUND' })
+      const { data } = await services().audit.list(LOCAL_ADMIN, entriesOf(reservation_id), 10, null)
+      expect(data).toMatchObject([{ actor: operator.userId, action: 'reservation.release' }])
     })
 
     test('it holds a slot until it is released, expires, or goes to a job', async () => {

@@ -6,7 +6,7 @@ import {
   type ReservationShape,
 } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
-import { type Caller, mayRead } from '../../core/limits/roles.ts'
+import { type Caller, can, mayRead } from '../../core/limits/roles.ts'
 import { StoreUnavailable } from '../../core/node/store-errors.ts'
 import { findReservation, listReservations } from '../../store/limits/quotas.ts'
 import type { Command } from '../../store/port.ts'
@@ -22,6 +22,7 @@ export interface ReservationService {
   /** With an id that the caller chooses, the caller can repeat the call if the answer got lost. */
   reserve(caller: Caller, ttlSeconds?: number, reservationId?: string): Promise<NewReservationShape>
   consume(caller: Caller, reservationId: string, jobId: string): Promise<ReservationShape>
+  /** An operator may give back the slot of another user. */
   release(caller: Caller, reservationId: string): Promise<ReservationShape>
   get(caller: Caller, reservationId: string): Promise<ReservationShape>
   list(caller: Caller, filter: ReservationFilter): Promise<Page<ReservationShape>>
@@ -37,6 +38,15 @@ interface ReservationFilter {
 export function createReservationService({ world, store, meter }: Deps): ReservationService {
   const turns = new PerUserQueue(world)
   const write = <T>(userId: string, command: Command<T>) => turns.take(userId, () => store.write(command))
+
+  /** Never changes, so it may be read before the slot is locked. */
+  async function ownerOf(caller: Caller, reservationId: string): Promise<string> {
+    if (!can(caller, 'operate')) return caller.userId
+    const found = await store.read(findReservation(reservationId))
+    if (found === null) throw notFound('reservation', reservationId)
+    return found.userId
+  }
+
   return {
     async reserve(caller, ttlSeconds = DEFAULT_RESERVATION_TTL_SECONDS, chosen) {
       const ttlMs = Math.round(ttlSeconds * 1000)
@@ -62,7 +72,9 @@ export function createReservationService({ world, store, meter }: Deps): Reserva
 
     async release(caller, reservationId) {
       requireId('reservation', reservationId)
-      const outcome = await write(caller.userId, releaseSlot(reservationId, caller.userId))
+      const owner = await ownerOf(caller, reservationId)
+      const by = owner === caller.userId ? null : { actor: caller.userId, id: world.uuid() }
+      const outcome = await write(owner, releaseSlot(reservationId, owner, by))
       if (outcome.kind === 'refused') throw new IchidoError(outcome.code, outcome.message)
       if (outcome.kind === 'done') meter.reservation('released')
       return renderReservation(outcome.reservation)

@@ -6,10 +6,12 @@ import {
   IchidoError,
 } from '@ichido/sdk/protocol'
 import type { SubmitInput } from '../../contract/submit.ts'
+import { invalid } from '../../core/json/problem.ts'
 import { requestHash } from '../../core/keys/key.ts'
 import { toMicros } from '../../core/limits/quota.ts'
 import type { Caller } from '../../core/limits/roles.ts'
 import { fromBackoffShape, type JobPolicy } from '../../core/run/job.ts'
+import { unresolvedUrlProblem } from '../../core/webhooks/webhook.ts'
 import { type Command, rehearse, type Store } from '../../store/port.ts'
 import type {
   Accepted,
@@ -27,7 +29,7 @@ import type { FairTags } from '../leasing/fair-tags.ts'
 import { priorityProblem, type UserNames } from '../limits/maximum.ts'
 import type { SubmitToWaitingPolls } from './submit-and-lease.ts'
 
-export type { SubmitOutcome } from '../../store/submission/submission.ts'
+export type { SubmitOutcome, SubmitRefusal } from '../../store/submission/submission.ts'
 
 /** The differences between the native API and the compat adapters. */
 export interface SubmitOptions {
@@ -180,7 +182,9 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
   const { world } = deps
   const queue = input.queue ?? DEFAULT_QUEUE
   // The priority of a definition was checked when it was stored.
-  const problem = options.definitionId === undefined ? priorityProblem(deps, caller, input.priority) : null
+  const problem =
+    (options.definitionId === undefined ? priorityProblem(deps, caller, input.priority) : null) ??
+    callbackProblem(deps, input.callback_url, options)
   return {
     jobId: world.uuid(),
     userId: caller.userId,
@@ -200,8 +204,20 @@ function toItem(deps: Deps, caller: Caller, input: SubmitInput, options: SubmitO
     consumedReservationId: options.consumedReservation ? world.uuid() : null,
     ...(problem === null ? {} : { refusal: problem }),
     ...(options.definitionId === undefined ? {} : { definition: { id: options.definitionId, scheduledForMs: null } }),
+    ...(input.callback_url === undefined ? {} : { callbackUrl: input.callback_url }),
     ...(input.artifacts?.length ? { artifacts: artifactsOf(deps, input, input.artifacts) } : {}),
   }
+}
+
+/** The callback of a job that is replaced was checked. */
+function callbackProblem(
+  { settings }: Deps,
+  url: string | undefined,
+  { replacesJobId }: SubmitOptions,
+): SubmitRefusal | null {
+  if (url === undefined || replacesJobId !== undefined) return null
+  const problem = unresolvedUrlProblem(url, settings.get('webhooks_allow_private') === 1)
+  return problem === null ? null : invalid('callback_url', `callback_url ${problem}`)
 }
 
 export function payloadText({ limits }: Deps, payload: unknown, text = JSON.stringify(payload ?? null)): string {

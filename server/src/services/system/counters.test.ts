@@ -288,12 +288,12 @@ test('a meter counts keyed submissions, starts and ended retries', () => {
   const duplicate = ['keyed_submits 1', 'duplicate_submits 1']
   expect(said(() => meter.submitted('replayed', true, null, 'q'))).toEqual(duplicate)
   expect(said(() => meter.submitted('refused', true, 'IDEMPOTENCY_KEY_REUSED', 'q'))).toEqual(duplicate)
-  expect(said(() => meter.started(40, 'q'))).toEqual(['runs_started 1', 'start_delay_ms 40'])
-  expect(said(() => meter.ended('FAILED', 0, 'q'))).toEqual([])
-  expect(said(() => meter.ended('CANCELED', 2, 'q'))).toEqual([])
-  expect(said(() => meter.ended('SUCCEEDED', 2, 'q'))).toEqual(['retries_ended 1'])
+  expect(said(() => meter.started(40, 'q', 'k'))).toEqual(['runs_started 1', 'start_delay_ms 40'])
+  expect(said(() => meter.ended('FAILED', 0, 'q', 'k'))).toEqual([])
+  expect(said(() => meter.ended('CANCELED', 2, 'q', 'k'))).toEqual([])
+  expect(said(() => meter.ended('SUCCEEDED', 2, 'q', 'k'))).toEqual(['retries_ended 1'])
   for (const state of ['FAILED', 'TIMED_OUT']) {
-    expect(said(() => meter.ended(state, 1, 'q'))).toEqual(['retries_ended 1', 'retries_failed 1'])
+    expect(said(() => meter.ended(state, 1, 'q', 'k'))).toEqual(['retries_ended 1', 'retries_failed 1'])
   }
   expect(heard).toEqual([...Array(5).fill('submitted'), ...Array(5).fill('ended')])
 })

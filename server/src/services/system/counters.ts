@@ -193,13 +193,13 @@ export function countingByMinute(meter: Meter, counts: Pick<MinuteCounts, 'add'>
       counts.add('keyed_submits', 1)
       if (outcome === 'replayed' || code === 'IDEMPOTENCY_KEY_REUSED') counts.add('duplicate_submits', 1)
     },
-    started(waitedMs, queue) {
-      meter.started(waitedMs, queue)
+    started(waitedMs, queue, kind) {
+      meter.started(waitedMs, queue, kind)
       counts.add('runs_started', 1)
       counts.add('start_delay_ms', waitedMs)
     },
-    ended(state, retries, queue) {
-      meter.ended(state, retries, queue)
+    ended(state, retries, queue, kind) {
+      meter.ended(state, retries, queue, kind)
       // A canceled run has neither failed nor succeeded.
       if (retries === 0 || state === 'CANCELED') return
       counts.add('retries_ended', 1)

@@ -10,13 +10,13 @@ export interface Meter {
   leasedAtSubmit(jobs: number): void
   reservation(outcome: 'reserved' | 'consumed' | 'released' | 'refused'): void
   /** A worker has started a run this long after it was due. */
-  started(waitedMs: number, queue: string): void
+  started(waitedMs: number, queue: string, kind: string): void
   /**
    * A run has ended. `retries`: how often its job had failed since it was submitted, retried by a person or redriven.
    */
-  ended(state: string, retries: number, queue: string): void
+  ended(state: string, retries: number, queue: string, kind: string): void
   /** A worker has reported the end of a run, how long it took, and its cost if it succeeded. */
-  reported(state: string, tookMs: number, queue: string, costMicros: number): void
+  reported(state: string, tookMs: number, queue: string, kind: string, costMicros: number): void
   /** A job got its next run: by its policy after a failure, by a person, or by a redrive. */
   retried(by: 'policy' | 'person' | 'redrive', queue: string): void
   /** A write of a worker was refused, because it was late or had another lease. */

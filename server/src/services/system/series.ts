@@ -1,4 +1,4 @@
-import type { SeriesPointShape, SeriesShape } from '@ichido/sdk/protocol'
+import type { QueueRateShape, SeriesPointShape, SeriesShape } from '@ichido/sdk/protocol'
 import type { World } from '@ichido/sdk/world'
 import { MINUTE_MS } from '../../core/limits/minute-counts.ts'
 import { MICROS } from '../../core/limits/quota.ts'
@@ -20,7 +20,13 @@ import {
 } from '../../core/limits/series.ts'
 import type { Store } from '../../store/port.ts'
 import { readClock } from '../../store/system/leadership.ts'
-import { findSeries, findSeriesQueues, putSeriesCounts, type SeriesBatch } from '../../store/system/series.ts'
+import {
+  findRecentFigures,
+  findSeries,
+  findSeriesQueues,
+  putSeriesCounts,
+  type SeriesBatch,
+} from '../../store/system/series.ts'
 import { iso } from '../answers.ts'
 import { sharedRead, within } from '../wait.ts'
 import type { Meter } from './meter.ts'
@@ -128,18 +134,18 @@ export function countingBySeries(meter: Meter, counts: Pick<SeriesCounts, 'add' 
       meter.made(queue)
       counts.add(queue, 'submitted')
     },
-    started(waitedMs, queue) {
-      meter.started(waitedMs, queue)
+    started(waitedMs, queue, kind) {
+      meter.started(waitedMs, queue, kind)
       counts.add(queue, 'started')
       counts.time(queue, 'wait', waitedMs)
     },
-    ended(state, retries, queue) {
-      meter.ended(state, retries, queue)
+    ended(state, retries, queue, kind) {
+      meter.ended(state, retries, queue, kind)
       const name = ENDS[state]
       if (name !== undefined) counts.add(queue, name)
     },
-    reported(state, tookMs, queue, costMicros) {
-      meter.reported(state, tookMs, queue, costMicros)
+    reported(state, tookMs, queue, kind, costMicros) {
+      meter.reported(state, tookMs, queue, kind, costMicros)
       counts.time(queue, 'run', tookMs)
       if (costMicros > 0) counts.add(queue, 'cost_micros', costMicros)
     },
@@ -159,7 +165,12 @@ export interface SeriesService {
   read(range: SeriesRange, queue: string | null): Promise<Omit<SeriesShape, 'queues'>>
   /** The queues with figures in the range, the most active first. */
   queues(range: SeriesRange): Promise<string[]>
+  /** Of each queue that moved in the last minutes. */
+  rates(): Promise<QueueRateShape[]>
 }
+
+/** A rate is over this many minutes and the current one. */
+const RATE_MINUTES = 4
 
 export function createSeriesService({ store }: { store: Store }): SeriesService {
   const nowMinute = async () => Math.floor((await store.read(readClock())) / MINUTE_MS)
@@ -188,6 +199,18 @@ export function createSeriesService({ store }: { store: Store }): SeriesService 
     async queues(range) {
       const [from = 0] = stepsOf(range, await nowMinute())
       return store.read(findSeriesQueues(from))
+    },
+    async rates() {
+      const { overMs, queues } = await store.read(findRecentFigures(RATE_MINUTES))
+      const perMinute = (figures: Figures, names: readonly Count[]) => {
+        const count = names.reduce((sum, name) => sum + (figures[name] ?? 0), 0)
+        return Math.round((count * MINUTE_MS * 10) / overMs) / 10
+      }
+      return [...queues].map(([queue, figures]) => ({
+        queue,
+        submitted_per_minute: perMinute(figures, ['submitted']),
+        ended_per_minute: perMinute(figures, Object.values(ENDS)),
+      }))
     },
   }
 }

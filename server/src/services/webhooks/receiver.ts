@@ -1,5 +1,5 @@
 import { isPublicAddress } from '../../core/webhooks/public-address.ts'
-import { hostOf, urlProblem } from '../../core/webhooks/webhook.ts'
+import { hostOf, PRIVATE_ADDRESS, urlProblem } from '../../core/webhooks/webhook.ts'
 import type { Courier } from '../../courier/port.ts'
 
 /** A receiver whose address was checked, or why no message may be sent there. */
@@ -26,7 +26,7 @@ export async function findReceiver(courier: Courier, text: string, allowPrivate:
   const refused = allowPrivate ? undefined : addresses.find((one) => !isPublicAddress(one))
   if (refused === undefined) return { url, address }
   const leads = refused === host ? 'is' : `leads to ${refused},`
-  return { problem: `${leads} a private or reserved address; the setting webhooks_allow_private allows these` }
+  return { problem: `${leads} ${PRIVATE_ADDRESS}` }
 }
 
 function reasonOf(error: unknown): string {

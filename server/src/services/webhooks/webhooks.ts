@@ -8,27 +8,17 @@ import {
   type WebhookShape,
 } from '@ichido/sdk/protocol'
 import type { Caller } from '../../core/limits/roles.ts'
-import { hookSecretProblem, newStandardSecret } from '../../core/schedule/hook-signature.ts'
+import { hookSecretProblem } from '../../core/schedule/hook-signature.ts'
 import { JOB_EVENTS, type WebhookFilter } from '../../core/webhooks/webhook.ts'
-import {
-  addTest,
-  countDeliveries,
-  type Delivery,
-  listDeliveries,
-  redriveDeliveries,
-  redriveDelivery,
-} from '../../store/webhooks/deliveries.ts'
+import { addTest, countDeliveries, listDeliveries, redriveDelivery } from '../../store/webhooks/deliveries.ts'
 import * as store from '../../store/webhooks/webhooks.ts'
 import { iso, isoOrNull, notFound, renderPage, requireId } from '../answers.ts'
 import type { Deps } from '../deps.ts'
+import { redriveAllDead, renderDelivery } from './deliveries.ts'
 import { findReceiver } from './receiver.ts'
+import { newSecret, SECRET_OVERLAP_MS } from './secrets.ts'
 
-const SECRET_BYTES = 32
-/** After a rotation, messages are signed with both secrets for this long. */
-export const SECRET_OVERLAP_MS = 24 * 3_600_000
 const WEBHOOKS_MAX = 1_000
-/** Deliveries that one transaction redrives. */
-const REDRIVEN_MAX = 5_000
 
 /** The fields of a webhook that a person chooses. */
 type Chosen = Pick<store.Webhook, 'url' | 'description' | 'events'> & Pick<WebhookFilter, 'queue' | 'kind' | 'label'>
@@ -57,7 +47,6 @@ export interface WebhookService {
 
 export function createWebhookService({ world, store: db, bus, courier, settings }: Deps): WebhookService {
   const by = (caller: Caller) => ({ id: world.uuid(), actor: caller.userId })
-  const newSecret = () => newStandardSecret(Buffer.from(world.secret(SECRET_BYTES), 'base64url'))
 
   async function requireReceiver(url: string): Promise<void> {
     if (courier === undefined) throw new Error('This node has no courier')
@@ -80,7 +69,7 @@ export function createWebhookService({ world, store: db, bus, courier, settings 
       requireSecret(secret)
       await requireReceiver(url)
       const { queue = null, kind = null, label = null } = filter
-      const ids = { webhookId: world.uuid(), userId: caller.userId, secret: secret ?? newSecret() }
+      const ids = { webhookId: world.uuid(), userId: caller.userId, secret: secret ?? newSecret(world) }
       const item = { ...ids, url, description, events: [...new Set(events)], queue, kind, label }
       const made = await db.write(store.createWebhook(item, WEBHOOKS_MAX, by(caller)))
       if (made === null)
@@ -107,7 +96,7 @@ export function createWebhookService({ world, store: db, bus, courier, settings 
     async rotate(caller, webhookId, secret) {
       requireId('webhook', webhookId)
       requireSecret(secret)
-      const change = store.rotateWebhookSecret(webhookId, secret ?? newSecret(), SECRET_OVERLAP_MS, by(caller))
+      const change = store.rotateWebhookSecret(webhookId, secret ?? newSecret(world), SECRET_OVERLAP_MS, by(caller))
       const webhook = found(webhookId, await db.write(change))
       return { ...render(webhook), secret: webhook.secret }
     },
@@ -146,10 +135,7 @@ export function createWebhookService({ world, store: db, bus, courier, settings 
 
     async redriveDead(caller, webhookId) {
       await find(webhookId)
-      let redriven = 0
-      for (let last = REDRIVEN_MAX; last === REDRIVEN_MAX; redriven += last) {
-        last = await db.write(redriveDeliveries(webhookId, REDRIVEN_MAX, by(caller)))
-      }
+      const redriven = await redriveAllDead(db, webhookId, () => by(caller))
       bus.wake(['webhooks'])
       return { redriven }
     },
@@ -183,22 +169,5 @@ function render(webhook: store.Webhook): WebhookShape {
     user_id: webhook.userId,
     created_at: iso(webhook.createdAtMs),
     updated_at: iso(webhook.updatedAtMs),
-  }
-}
-
-function renderDelivery(delivery: Delivery): DeliveryShape {
-  const { type, state } = delivery
-  return {
-    delivery_id: delivery.deliveryId,
-    webhook_id: delivery.webhookId,
-    type,
-    job_id: type.startsWith('job.') ? delivery.subjectId : null,
-    state,
-    attempts: delivery.attempts,
-    next_at: isoOrNull(delivery.nextAtMs),
-    last_status: delivery.lastStatus,
-    last_error: delivery.lastError,
-    created_at: iso(delivery.createdAtMs),
-    ended_at: isoOrNull(delivery.endedAtMs),
   }
 }

@@ -58,8 +58,10 @@ eachServices(
           last_seen_at: expect.any(String),
           token_expires_at: worker.expires_at,
           detached_at: null,
+          draining_since: null,
           revoked_at: null,
           live_leases: 0,
+          holds: [],
         })
       })
 

@@ -54,13 +54,20 @@ export interface WorkerService {
   enroll(caller: Caller, enrollment: Enrollment): Promise<Omit<EnrollTokenShape, 'public_url'>>
   /** Null if the enroll token is unknown, used or has expired. */
   register(registration: Registration): Promise<RegisteredShape | null>
-  renew(worker: WorkerIdentity): Promise<RenewedShape>
+  /** `meta` replaces the facts about the machine. */
+  renew(worker: WorkerIdentity, meta?: Registration['meta']): Promise<RenewedShape>
   /** The worker stops. Its next call makes it online again. */
   detach(worker: WorkerIdentity): Promise<DetachedShape>
   get(caller: Caller, workerId: string): Promise<WorkerShape>
   list(caller: Caller, limit: number, cursor: string | null): Promise<Page<WorkerShape>>
   /** Permanent: the tokens of the worker are refused, and its later reports do not count. */
   revoke(caller: Caller, workerId: string): Promise<RevokedShape>
+  /** The worker gets no new runs, also from other nodes. It keeps what it holds. */
+  drain(caller: Caller, workerId: string): Promise<WorkerShape>
+  /** Ends the drain. */
+  resume(caller: Caller, workerId: string): Promise<WorkerShape>
+  /** Whether the worker drains, as far as this node has heard: it hears of each worker every ten seconds. */
+  drains(workerId: string): boolean
   /** Notes that the worker called. The store gets this later, together with others. */
   seen(workerId: string): void
   counts(): Promise<Record<WorkerShape['state'], number>>
@@ -92,15 +99,23 @@ type Trusted = TrustedTokens<WorkerIdentity>
 export function createWorkerService(deps: Deps, recentPolls: RecentPolls): WorkerService {
   const { world, store: db } = deps
   const trusted: Trusted = new TrustedTokens(world)
-  const seen = new LastSeenWriter(world, (signs) => db.write(store.noteSeen(signs)))
+  const draining = new Set<string>()
+  const heard = (workerId: string, drains: boolean) =>
+    void (drains ? draining.add(workerId) : draining.delete(workerId))
+  const seen = new LastSeenWriter(world, async (signs) => {
+    for (const [workerId, drains] of await db.write(store.noteSeen(signs))) heard(workerId, drains)
+  })
   return {
     ...registration(deps),
     ...tokens(deps, trusted),
     ...administration(deps, trusted, recentPolls),
+    ...drains(deps, heard),
+    drains: (workerId) => draining.has(workerId),
     seen: (workerId) => seen.add(workerId),
     async detach({ workerId }) {
       recentPolls.forget(workerId)
       seen.forget(workerId)
+      draining.delete(workerId)
       const detached = await db.write(store.detachWorker(workerId))
       if (detached === null) throw notFound('worker', workerId)
       return { worker_id: workerId, detached_at: iso(detached.detachedAtMs) }
@@ -165,11 +180,12 @@ function tokens({ world, store: db }: Deps, trusted: Trusted): Pick<WorkerServic
       return identity
     },
 
-    async renew(worker) {
+    async renew(worker, meta) {
       const token = `${WORKER_TOKEN_PREFIX}${world.secret(SECRET_BYTES)}`
       const { workerId, tokenHash } = worker
       const times = { ttlMs: WORKER_TOKEN_TTL_MS, keepMs: TOKEN_KEEP_MS }
-      const made = await db.write(store.renewToken({ workerId, tokenHash, newTokenHash: hashToken(token), ...times }))
+      const facts = { meta: meta === undefined ? null : JSON.stringify(meta), ...times }
+      const made = await db.write(store.renewToken({ workerId, tokenHash, newTokenHash: hashToken(token), ...facts }))
       if (made !== null) return { worker_token: token, expires_at: iso(made.expiresAtMs) }
       trusted.forget(tokenHash)
       const found = await db.read(store.findWorkerToken(tokenHash))
@@ -211,6 +227,29 @@ function administration({ world, store: db, bus }: Deps, trusted: Trusted, recen
     },
 
     counts: async () => ({ ...NO_WORKERS, ...(await db.read(store.countWorkers(ONLINE_MS))) }),
+  }
+}
+
+function drains(
+  { world, store: db, bus }: Deps,
+  heard: (workerId: string, drains: boolean) => void,
+): Pick<WorkerService, 'drain' | 'resume'> {
+  async function change(make: typeof store.drainWorker, caller: Caller, workerId: string): Promise<WorkerShape> {
+    requireAbility(caller, 'operate')
+    requireId('worker', workerId)
+    const outcome = await db.write(make(workerId, { actor: caller.userId, id: world.uuid() }))
+    if (outcome === null) throw notFound('worker', workerId)
+    if (outcome.kind === 'revoked') throw wasRevoked()
+    heard(workerId, outcome.worker.draining_since !== null)
+    return renderWorker(outcome.worker)
+  }
+  return {
+    drain: (caller, workerId) => change(store.drainWorker, caller, workerId),
+    async resume(caller, workerId) {
+      const worker = await change(store.resumeWorker, caller, workerId)
+      bus.wake([`worker:${workerId}`])
+      return worker
+    },
   }
 }
 
@@ -262,8 +301,14 @@ function renderWorker(worker: store.Worker): WorkerShape {
     last_seen_at: isoOrNull(worker.last_seen_at),
     token_expires_at: isoOrNull(worker.token_expires_at),
     detached_at: isoOrNull(worker.detached_at),
+    draining_since: isoOrNull(worker.draining_since),
     revoked_at: isoOrNull(worker.revoked_at),
     live_leases: worker.live_leases,
+    holds: worker.holds.map((run) => ({
+      ...run,
+      assigned_at: iso(run.assigned_at),
+      started_at: isoOrNull(run.started_at),
+    })),
   }
 }
 

@@ -123,7 +123,7 @@ describe('two nodes', () => {
     const scene = new Scene(nodes.a())
     const jobId = await scene.submitted()
     const outcomes = await nodes.meet(cancelJob(jobId, by()), cancelJob(jobId, by('bob')))
-    expect(outcomes).toEqual([{ kind: 'canceled', queue: scene.queue }, { kind: 'repeated' }])
+    expect(outcomes).toEqual([{ kind: 'canceled', queue: scene.queue, jobKind: 'work' }, { kind: 'repeated' }])
     const { jobId: running } = await scene.running()
     await nodes.meet(cancelJob(running, by()), cancelJob(running, by('bob')))
     for (const id of [jobId, running]) expect(await told(nodes.a(), id)).toMatchObject([{ actor: 'ann' }])

@@ -17,8 +17,8 @@ interface Overdue {
   /** How many were checked; if it is the maximum, there may be more. */
   seen: number
   canceledJobIds: string[]
-  /** The queue of each canceled job. */
-  queues: string[]
+  /** The queue and the kind of each canceled job. */
+  ended: { queue: string; kind: string }[]
 }
 
 /**
@@ -37,7 +37,7 @@ export function cancelOverdue(max: number): Command<Overdue> {
     yield* each(sql.deleteUploadWaits, overdue)
     const canceledJobIds = canceled.map((row) => row.job_id)
     yield* giveBack(canceledJobIds)
-    return { seen: overdue.length, canceledJobIds, queues: canceled.map(({ queue }) => queue) }
+    return { seen: overdue.length, canceledJobIds, ended: canceled }
   })
 }
 

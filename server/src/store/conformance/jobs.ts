@@ -25,7 +25,7 @@ export function jobConformance({ store }: Given): void {
           await sql(store(), `UPDATE ichido.runs SET state = $2 WHERE job_id = $1`, jobId, state)
         if (state === 'waiting for its retry') await scene.fail(await scene.leased({ startId: 's' }))
         const version = (await scene.runs(jobId)).at(-1)?.version
-        expect(await scene.cancel(jobId)).toEqual({ kind: 'canceled', queue: scene.queue })
+        expect(await scene.cancel(jobId)).toEqual({ kind: 'canceled', queue: scene.queue, jobKind: 'work' })
         const run = (await scene.runs(jobId)).at(-1)
         expect(run).toMatchObject({ state: 'CANCELED', version: Number(version) + 1, finished_at: expect.any(Number) })
         expect(await scene.cancel(jobId)).toEqual({ kind: 'repeated' })
@@ -123,6 +123,25 @@ export function jobConformance({ store }: Given): void {
       expect(seen).toEqual(jobs)
       expect(await listed({ userId: scene.userId }, 10, null)).toMatchObject({ next: null })
       expect(await listed({ userId: unique('nobody') }, 10, null)).toEqual({ ids: [], next: null })
+    })
+
+    test('comes oldest first if asked, in pages of every job, also where no index serves the filter', async () => {
+      const scene = new Scene(store())
+      const jobs: string[] = []
+      for (let i = 0; i < 7; i++) jobs.push(await scene.submitted())
+      for (const filter of [{ userId: scene.userId }, { userId: scene.userId, text: 'work' }]) {
+        const seen: string[] = []
+        let after: string | null = null
+        do {
+          const page: Awaited<ReturnType<typeof oldest>> = await oldest(filter, after)
+          seen.push(...page.rows.map(({ job_id }) => job_id))
+          after = page.next
+        } while (after !== null)
+        expect(seen).toEqual(jobs)
+      }
+      function oldest(filter: Partial<JobFilter>, after: string | null) {
+        return store().read(listJobs({ ...EVERY_JOB, ...filter }, 3, after, { order: 'oldest', scanMax: 2 }))
+      }
     })
 
     test('filters by one or several states, and has each job once', async () => {
@@ -277,7 +296,7 @@ export function jobConformance({ store }: Given): void {
       // Each page looks at 5 of the 23 jobs.
       expect(sizes).toEqual([1, 1, 0, 1, 1])
       function page(after: string | null) {
-        return store().read(listJobs(filter, 3, after, 0, 5))
+        return store().read(listJobs(filter, 3, after, { scanMax: 5 }))
       }
     })
   })

@@ -21,6 +21,7 @@ export function releaseConformance({ store }: Given): void {
         state: 'ORPHANED',
         queue: scene.queue,
         releasedIn: scene.queue,
+        jobKind: 'work',
       })
       const before = await scene.run(lease.runId)
       expect(await scene.release(lease)).toEqual({ kind: 'repeated', jobId, state: 'ORPHANED', queue: null })
@@ -47,6 +48,7 @@ export function releaseConformance({ store }: Given): void {
         state: 'FAILED',
         queue: scene.queue,
         releasedIn: scene.queue,
+        jobKind: 'work',
       })
       expect(await scene.release(lease)).toMatchObject({ kind: 'repeated', state: 'FAILED' })
       expect(await scene.finish(lease)).toEqual(refused('OUTCOME_ALREADY_RECORDED'))

@@ -20,7 +20,7 @@ export function runConformance({ store }: Given): void {
       const first = await scene.start(lease)
       const before = await scene.run(lease.runId)
       const waitedMs = integer(before, 'started_at') - integer(before, 'run_at')
-      expect(first).toEqual({ kind: 'started', ...started, waitedMs, queue: scene.queue })
+      expect(first).toEqual({ kind: 'started', ...started, waitedMs, queue: scene.queue, jobKind: 'work' })
       expect(await scene.start(lease)).toEqual({ kind: 'repeated', ...started })
       expect(await scene.start(lease, { startId: 'another process' })).toEqual(refused('NOT_ASSIGNED'))
       expect(await scene.run(lease.runId)).toEqual(before)

@@ -118,31 +118,6 @@ export function listDeadLetters(
   })
 }
 
-const GROUP_ROW = {
-  queue: 'text',
-  kind: 'text',
-  error_code: 'text',
-  count: 'integer',
-  first_dead_at: 'integer',
-  last_dead_at: 'integer',
-  sample_message: 'text',
-} as const
-
-export type DeadGroup = Values<typeof GROUP_ROW>
-
-/** The largest groups first. Dead letters of one queue, kind and error code mostly have one cause. */
-export function groupDeadLetters(filter: DeadFilter, limit: number): Command<DeadGroup[]> {
-  return command('group_dead_letters', function* work(): Work<DeadGroup[]> {
-    const params: SqlValue[] = []
-    const where = conditions(filter, params)
-    const sql = `SELECT d.queue, d.kind, d.error_code, count(*) AS count, min(d.dead_at) AS first_dead_at,
-        max(d.dead_at) AS last_dead_at, min(d.error_message) AS sample_message
-      FROM ichido.dead_letters d WHERE ${where.join(' AND ')}
-      GROUP BY d.queue, d.kind, d.error_code ORDER BY count(*) DESC, d.queue, d.kind, d.error_code LIMIT ${limit}`
-    return yield* ask(GROUP_ROW, sql, params)
-  })
-}
-
 interface DeadLetterRows {
   queues: RowOf<typeof countDead>[]
   operationsRunning: number

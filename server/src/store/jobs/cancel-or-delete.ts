@@ -7,7 +7,7 @@ import { endHeld, endReady } from '../runs/leader.sql.ts'
 import { state } from '../runs/rooms.sql.ts'
 import { leaseIdOf } from '../runs/run-facts.ts'
 import { IN_LOCK_ORDER, SORTED } from '../runs/runs.sql.ts'
-import { each, one, query, statement, type Work } from '../statement.ts'
+import { each, one, query, type RowOf, statement, type Work } from '../statement.ts'
 import { examineDeleted, lockEndedJob, readWhyKept } from '../system/retention.sql.ts'
 import { removeLocked } from '../system/retention.ts'
 import { readOwnerOfJob } from './job-owner.ts'
@@ -52,7 +52,7 @@ export const readCancels = statement('read_cancels', {
 })
 
 export type CancelOutcome =
-  | { kind: 'canceled'; queue: string }
+  | { kind: 'canceled'; queue: string; jobKind: string }
   /** The run is RUNNING. Its worker is asked to stop, and then the run ends CANCELED. */
   | { kind: 'requested'; workerId: string }
   | { kind: 'repeated' }
@@ -110,7 +110,7 @@ function* cancelLatest(jobId: string, by: By | null): Work<CancelOutcome | null>
 }
 
 interface CanceledJobs {
-  canceled: { jobId: string; queue: string }[]
+  canceled: { jobId: string; queue: string; kind: string }[]
   /** These runs are RUNNING, and are asked to stop. */
   requested: { jobId: string; workerId: string }[]
 }
@@ -156,14 +156,10 @@ export function* cancelJobs(jobIds: readonly string[], states: readonly string[]
   return { canceled, requested }
 }
 
-function toCanceled({
-  job_id,
-  queue,
-}: {
-  readonly job_id: string
-  readonly queue: string
-}): CanceledJobs['canceled'][number] {
-  return { jobId: job_id, queue }
+type EndedRow = RowOf<typeof endHeld>
+
+function toCanceled({ job_id, queue, kind }: EndedRow): CanceledJobs['canceled'][number] {
+  return { jobId: job_id, queue, kind }
 }
 
 function without(ids: readonly string[], others: readonly string[]): string[] {
@@ -172,13 +168,13 @@ function without(ids: readonly string[], others: readonly string[]): string[] {
 }
 
 function* canceled(
-  { job_id: jobId, queue }: { readonly job_id: string; readonly queue: string },
+  { job_id: jobId, queue, kind: jobKind }: EndedRow,
   before: RunState,
   by: By | null,
 ): Work<CancelOutcome> {
   yield* giveBack([jobId])
   if (by !== null) yield* record(by, 'job.cancel', jobId, { state: before }, { state: 'CANCELED' })
-  return { kind: 'canceled', queue }
+  return { kind: 'canceled', queue, jobKind }
 }
 
 export type DeleteOutcome =

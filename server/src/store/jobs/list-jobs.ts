@@ -19,8 +19,15 @@ export { EVERY_JOB, type JobFilter, statesOf } from './job-filter.sql.ts'
 /** The jobs that one call looks at, if no index serves the filter. */
 const SCAN_MAX = 2_000
 
+export interface ListOptions {
+  order?: Span['order']
+  /** Jobs to skip after the cursor. */
+  offset?: number
+  scanMax?: number
+}
+
 /**
- * Newest first. Job ids are UUIDv7, so they rise with time. A page begins in an index where the last page ended, so it costs the
+ * In the order of their ids, the newest first by default. Job ids are UUIDv7, so they rise with time. A page begins in an index where the last page ended, so it costs the
  * same with any number of jobs. The table whose index fits the filter best leads. It gives the ids of the page, and then each
  * room is looked up by these ids. One statement does it all: a job that changes rooms is neither missed nor listed twice.
  * If no index serves the filter, a page looks at `scanMax` jobs, and may have fewer than `limit` although others follow.
@@ -29,15 +36,15 @@ export function listJobs(
   filter: JobFilter,
   limit: number,
   after: string | null,
-  offset = 0,
-  scanMax = SCAN_MAX,
+  { order = 'newest', offset = 0, scanMax = SCAN_MAX }: ListOptions = {},
 ): Command<Listed<ListedJob>> {
   return command('list_jobs', function* work(): Work<Listed<ListedJob>> {
-    const span = yield* spanOf(filter, after, scanMax)
+    const span = yield* spanOf(filter, order, after, scanMax)
+    const direction = order === 'newest' ? 'DESC' : 'ASC'
     const ids = idsOf(filter, offset + limit + 1, span)
     if (ids === null) return { rows: [], next: null }
-    const page = `SELECT job_id FROM (${ids.sql}) AS ids ORDER BY job_id DESC LIMIT ${limit + 1} OFFSET ${offset}`
-    const text = `SELECT ${LISTED_COLUMNS} FROM (${page}) AS p CROSS JOIN ${JOB_IN_ROOMS} WHERE j.id = p.job_id ORDER BY j.id DESC`
+    const page = `SELECT job_id FROM (${ids.sql}) AS ids ORDER BY job_id ${direction} LIMIT ${limit + 1} OFFSET ${offset}`
+    const text = `SELECT ${LISTED_COLUMNS} FROM (${page}) AS p CROSS JOIN ${JOB_IN_ROOMS} WHERE j.id = p.job_id ORDER BY j.id ${direction}`
     const found = yield* select(LISTED_ROW, forEngines(text), ids.params)
     const { rows, next } = pageOf(found, limit, ({ job_id }) => job_id)
     return { rows, next: next ?? span.until }
@@ -45,8 +52,8 @@ export function listJobs(
 }
 
 /** A scan ends at a job that is found first: jobs that change rooms meanwhile are still looked at. */
-function* spanOf(filter: JobFilter, after: string | null, scanMax: number): Work<Span> {
-  const span: Span = { order: 'newest', after, until: null, nowMs: 0 }
+function* spanOf(filter: JobFilter, order: Span['order'], after: string | null, scanMax: number): Work<Span> {
+  const span: Span = { order, after, until: null, nowMs: 0 }
   if (!isScanned(filter)) return span
   return yield* scanFrom(filter, { ...span, nowMs: yield* now() }, scanMax)
 }
@@ -64,7 +71,7 @@ export function* scanFrom(filter: JobFilter, span: Span, max: number): Work<Span
 /** The number of jobs, counted up to `max`: it never reads a million jobs. */
 export function countListed(filter: JobFilter, max: number): Command<number> {
   return command('count_listed', function* work(): Work<number> {
-    const ids = idsOf(filter, max, yield* spanOf(filter, null, SCAN_MAX))
+    const ids = idsOf(filter, max, yield* spanOf(filter, 'newest', null, SCAN_MAX))
     if (ids === null) return 0
     const text = `SELECT count(*) AS count FROM (${ids.sql} LIMIT ${max}) AS listed`
     const [row] = yield* select({ count: 'integer' }, forEngines(text), ids.params)

@@ -7,6 +7,7 @@ import { each, one, query, type RowOf, statement, type Values, type Work } from 
 import { readKeysOfJobs } from '../submission/keys.ts'
 import { readCounts, type StoredCounts } from '../system/promise-counters.ts'
 import { EXPIRED } from '../system/retention.sql.ts'
+import { type Callback, readCallbackOf } from '../webhooks/deliveries.ts'
 
 const state = { passOn: RUN_STATES } as const
 const error = { json: parseRunError } as const
@@ -160,6 +161,7 @@ export interface JobWithRuns {
   job: ShownJob
   runs: ShownRun[]
   key: string | null
+  callback: Callback | null
   /** The counters that nodes have stored for the job. */
   once: StoredCounts[]
 }
@@ -172,7 +174,8 @@ export function findJob(jobId: string): Command<JobWithRuns | null> {
     // The job was removed in between.
     if (runs.length === 0) return null
     const [key] = yield* each(readKeysOfJobs, [{ job_id: jobId }])
-    return { job, runs, key: key?.idempotency_key ?? null, once: yield* readCounts(jobId) }
+    const callback = yield* readCallbackOf(jobId)
+    return { job, runs, key: key?.idempotency_key ?? null, callback, once: yield* readCounts(jobId) }
   })
 }
 

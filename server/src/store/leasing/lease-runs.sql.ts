@@ -61,21 +61,31 @@ const NEW_LEASE_ROW = { ...LEASED_ROW, waited_ms: 'integer?' } as const
 /** `poll` is the number of the poll in the statement, from 1. The caller knows the poll's queue, worker and token. */
 export const PLAIN_LEASE_ROW = { ...LEASED_RUN_ROW, waited_ms: 'integer?', poll: 'integer' } as const
 
+/** The worker was revoked or drains. */
+export const BARRED = '(revoked_at IS NOT NULL OR draining_since IS NOT NULL)'
+
 /** Only for a new lease that starts its run: a repeated answer was counted before. */
 const WAITED = 'r.started_at - r.run_at AS waited_ms'
 
 /**
- * Answers with the queues that are paused or limited, and with the workers that are revoked.
+ * Answers with the queues that are paused or limited, and with the workers that get nothing: those that drain and, with
+ * `revoked_at`, those that are revoked.
  * - A poll may be repeated before its first answer has committed, by a node that lost the connection or on another node. The
  *   repeat waits here. Otherwise it would lease other runs, and no worker would know of the first ones.
  * - An open queue stays open until the commit: a command that pauses or limits the queue waits. Other leases do not.
  * - A queue with a limit is locked. A later statement counts the held runs, and sees the leases of the transaction before.
- * - A worker stays as it is until the commit: its revocation waits, and then finds these leases.
+ * - A worker stays as it is until the commit: its revocation or drain waits, and then finds these leases.
  * Every transaction takes these locks in this order, and sorted.
  */
 export const enterLease = statement('enter_lease', {
   params: { poll: 'text', queue: 'text', worker_id: 'text' },
-  row: { queue: 'text?', paused_at: 'integer?', max_concurrent: 'integer?', revoked: 'text?' },
+  row: {
+    queue: 'text?',
+    paused_at: 'integer?',
+    max_concurrent: 'integer?',
+    barred_worker: 'text?',
+    revoked_at: 'integer?',
+  },
   postgres: `WITH p AS MATERIALIZED (
       SELECT count(pg_advisory_xact_lock(hashtextextended(t.name, 0))) AS polls
       FROM (SELECT DISTINCT name FROM unnest($poll::text[]) AS t(name) ORDER BY name) t),
@@ -87,13 +97,14 @@ export const enterLease = statement('enter_lease', {
       WHERE name = ANY($queue::text[]) AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL) AND (SELECT queues FROM o) > 0
       ORDER BY name FOR UPDATE),
     w AS MATERIALIZED (
-      SELECT worker_id, revoked_at FROM ichido.workers WHERE worker_id = ANY($worker_id::text[]) ORDER BY worker_id FOR KEY SHARE)
-    SELECT x.queue, x.paused_at, x.max_concurrent, x.revoked FROM o CROSS JOIN LATERAL (
-      SELECT name AS queue, paused_at, max_concurrent, NULL::text AS revoked FROM q
-      UNION ALL SELECT NULL, NULL, NULL, worker_id FROM w WHERE revoked_at IS NOT NULL) x`,
-  sqlite: `SELECT name AS queue, paused_at, max_concurrent, NULL AS revoked FROM ichido.queues
+      SELECT worker_id, revoked_at, draining_since FROM ichido.workers
+      WHERE worker_id = ANY($worker_id::text[]) ORDER BY worker_id FOR KEY SHARE)
+    SELECT x.queue, x.paused_at, x.max_concurrent, x.barred_worker, x.revoked_at FROM o CROSS JOIN LATERAL (
+      SELECT name AS queue, paused_at, max_concurrent, NULL::text AS barred_worker, NULL::bigint AS revoked_at FROM q
+      UNION ALL SELECT NULL, NULL, NULL, worker_id, revoked_at FROM w WHERE ${BARRED}) x`,
+  sqlite: `SELECT name AS queue, paused_at, max_concurrent, NULL AS barred_worker, NULL AS revoked_at FROM ichido.queues
       WHERE name = $queue AND (paused_at IS NOT NULL OR max_concurrent IS NOT NULL)
-    UNION ALL SELECT NULL, NULL, NULL, worker_id FROM ichido.workers WHERE worker_id = $worker_id AND revoked_at IS NOT NULL`,
+    UNION ALL SELECT NULL, NULL, NULL, worker_id, revoked_at FROM ichido.workers WHERE worker_id = $worker_id AND ${BARRED}`,
 })
 
 /** A poll whose answer was lost gets the same leases again. */
@@ -246,12 +257,12 @@ function enteringPostgres(from: string): string {
       FROM (SELECT name FROM unnest($poll::text[]) AS t(name) ORDER BY name) t),
     o AS MATERIALIZED (SELECT count(pg_advisory_xact_lock_shared(${queueLock(QUEUE)})) AS queues FROM p),
     l AS MATERIALIZED (
-      SELECT revoked_at FROM ichido.workers WHERE worker_id = ANY($worker_id::text[]) AND (SELECT queues FROM o) > 0
+      SELECT ${BARRED} AS barred FROM ichido.workers WHERE worker_id = ANY($worker_id::text[]) AND (SELECT queues FROM o) > 0
         AND ${anyReady(QUEUE, KINDS, from)}
       ORDER BY worker_id FOR KEY SHARE),
     g AS MATERIALIZED (
-      SELECT l.revoked = 0 AND ichido.lease_is_plain(${QUEUE}, $worker_id::text[], $poll_id::text[]) AS plain
-      FROM (SELECT count(revoked_at) AS revoked FROM l) l),
+      SELECT l.barred = 0 AND ichido.lease_is_plain(${QUEUE}, $worker_id::text[], $poll_id::text[]) AS plain
+      FROM (SELECT count(*) FILTER (WHERE barred) AS barred FROM l) l),
     `
   return leasePostgres(
     from,
@@ -268,7 +279,7 @@ const PLAIN_ROW = { plain: 'flag', job_id: 'text?' } as const
 
 /**
  * A whole lease in one statement. It answers `plain`, and the leases if there are any. It is not plain and changes nothing if the
- * queue is paused or limited, a worker was revoked, or a poll was answered before.
+ * queue is paused or limited, a worker was revoked or drains, or a poll was answered before.
  */
 export const leasePlain = statement('lease_plain', {
   params: PLAIN_PARAMS,

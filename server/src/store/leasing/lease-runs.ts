@@ -34,7 +34,10 @@ export type { KindRotation, LeaseAnswer, Leased, LeaseItem, Position, Positions 
 /** The most kinds of one queue that a lease scans together. */
 const KINDS_MAX = 400
 
-/** The answer says which rotations of kinds have moved, and which scans began at the beginning. A revoked worker gets nothing. */
+/**
+ * The answer says which rotations of kinds have moved, and which scans began at the beginning. A revoked worker gets nothing. A
+ * draining worker gets only the leases of an earlier answer that was lost.
+ */
 export function leaseBatch(
   items: readonly LeaseItem[],
   from: Positions = new Map(),
@@ -49,11 +52,12 @@ export function leaseBatch(
       asking.filter((item) => again || item.named),
       found,
     )
-    const open = asking.filter((item) => !found.has(nameOf(item)))
+    const open = asking.filter((item) => !found.has(nameOf(item)) && !gate.draining.has(item.workerId))
     const [moved, scanned] = [new Map<string, string | null>(), new Set<string>()]
     const bytes = bytesOf([...found.values()].flat())
     yield* leaseOpen(open, { gate, from, rotation, moved, scanned, found, bytes })
-    return { leases: items.map((item) => toLeases(item, found.get(nameOf(item)) ?? [])), rotation: moved, scanned }
+    const leases = items.map((item) => toLeases(item, found.get(nameOf(item)) ?? []))
+    return { leases, rotation: moved, scanned, draining: gate.draining }
   }
   return commandIn('batches', 'lease', work, plainLease(items, from))
 }
@@ -107,6 +111,7 @@ function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<Leas
         leases,
         rotation: new Map(),
         scanned: new Set(position === null ? [place] : []),
+        draining: new Set(),
       }
     },
   }
@@ -114,6 +119,7 @@ function plainLease(items: readonly LeaseItem[], from: Positions): FastPath<Leas
 
 interface Gate {
   revoked: Set<string>
+  draining: Set<string>
   paused: Set<string>
   /** How many more runs of a queue with a limit workers may hold. */
   free: Map<string, number>
@@ -123,9 +129,9 @@ function* enter(items: readonly LeaseItem[]): Work<Gate> {
   const rows = items.flatMap((item) =>
     item.queues.map((queue) => ({ poll: nameOf(item), queue, worker_id: item.workerId })),
   )
-  const gate: Gate = { revoked: new Set(), paused: new Set(), free: new Map() }
-  for (const { revoked, queue, paused_at, max_concurrent } of yield* each(enterLease, rows)) {
-    if (revoked !== null) gate.revoked.add(revoked)
+  const gate: Gate = { revoked: new Set(), draining: new Set(), paused: new Set(), free: new Map() }
+  for (const { barred_worker, revoked_at, queue, paused_at, max_concurrent } of yield* each(enterLease, rows)) {
+    if (barred_worker !== null) (revoked_at === null ? gate.draining : gate.revoked).add(barred_worker)
     if (queue === null || gate.paused.has(queue) || gate.free.has(queue)) continue
     if (paused_at !== null) gate.paused.add(queue)
     // A statement of its own counts: the statement that locked the queue has a snapshot from before it waited.

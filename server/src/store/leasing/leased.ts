@@ -93,6 +93,8 @@ export interface LeaseAnswer {
   rotation: KindRotation
   /** The places that were scanned from the beginning. */
   scanned: ReadonlySet<string>
+  /** The workers that were found to drain. A look that finds no run does not look at its workers. */
+  draining: ReadonlySet<string>
 }
 
 /** A new lease also says how long its run has waited. */

@@ -21,7 +21,7 @@ export interface ReleaseItem {
 
 export type ReleaseOutcome =
   /** `queue` has work again; null when the job has ended. The run was in `releasedIn`. */
-  | { kind: 'released'; jobId: string; state: RunState; queue: string | null; releasedIn: string }
+  | { kind: 'released'; jobId: string; state: RunState; queue: string | null; releasedIn: string; jobKind: string }
   | { kind: 'repeated'; jobId: string; state: RunState; queue: null }
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
@@ -73,8 +73,8 @@ const ENDED_BY_RELEASE = {
   cost_micros: null,
 } as const
 
-function released({ job_id, state, queue }: ReleasedRow): ReleaseOutcome {
-  return { kind: 'released', jobId: job_id, state, queue: state === 'CANCELED' ? null : queue, releasedIn: queue }
+function released({ job_id: jobId, state, queue, kind: jobKind }: ReleasedRow): ReleaseOutcome {
+  return { kind: 'released', jobId, state, queue: state === 'CANCELED' ? null : queue, releasedIn: queue, jobKind }
 }
 
 function commandOf({ workerId, leaseId }: ReleaseItem): RunCommand {

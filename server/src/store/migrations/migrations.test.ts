@@ -218,7 +218,7 @@ async function useEverything(store: Store): Promise<void> {
   const running = await scene.running()
   await scene.cancel(running.jobId)
   const waiting = await scene.submitted()
-  expect(await scene.cancel(waiting)).toEqual({ kind: 'canceled', queue: scene.queue })
+  expect(await scene.cancel(waiting)).toEqual({ kind: 'canceled', queue: scene.queue, jobKind: 'work' })
   const reservations = [crypto.randomUUID(), crypto.randomUUID(), crypto.randomUUID()]
   for (const id of reservations) await scene.reserve(60_000, id)
   await store.write(consumeSlot(reservations[0] ?? '', scene.userId, jobId))

@@ -86,7 +86,7 @@ export interface Stepped {
   /** Null: nothing was changed. */
   action: OperationAction | null
   retried: Extract<RetryOutcome, { kind: 'retried' }>[]
-  canceled: { jobId: string; queue: string }[]
+  canceled: { jobId: string; queue: string; kind: string }[]
   /** These runs are asked to stop. */
   requested: { jobId: string; workerId: string }[]
   ended: boolean

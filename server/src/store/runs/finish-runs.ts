@@ -54,6 +54,7 @@ export interface FinishItem {
 interface Ends {
   jobId: string
   queue: string
+  jobKind: string
   /** The queue, if it may have a limit and now room for another run. */
   roomIn: string | null
 }
@@ -96,10 +97,10 @@ function emptyFinish(items: readonly FinishItem[]): FastPath<FinishOutcome[]> {
   const recorded = (answer: readonly Row[]) => {
     const outcomes = new Map<string, FinishOutcome>()
     for (const row of readRows(finishEmpty, answer)) {
-      const { job_id: jobId, state, retry_count: retries, took_ms: tookMs, queue } = row
+      const { job_id: jobId, state, retry_count: retries, took_ms: tookMs, queue, kind: jobKind } = row
       const roomIn = row.limited ? queue : null
       const then = { retries, retryCount: retries, next: null, dead: false }
-      outcomes.set(jobId, { kind: 'recorded', jobId, queue, roomIn, state, tookMs, ...then })
+      outcomes.set(jobId, { kind: 'recorded', jobId, queue, jobKind, roomIn, state, tookMs, ...then })
     }
     return outcomes
   }
@@ -176,6 +177,7 @@ function toRecorded(row: EndedRow, then: Followed | typeof NOTHING): FinishOutco
     kind: 'recorded',
     jobId: row.job_id,
     queue: row.queue,
+    jobKind: row.kind,
     roomIn: row.limited ? row.queue : null,
     state: row.state,
     tookMs: row.finished_at - row.started_at,

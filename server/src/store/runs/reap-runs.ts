@@ -32,6 +32,7 @@ export interface Ended {
   jobId: string
   /** The queue of the run. */
   endedIn: string
+  kind: string
   state: RunState
   /** No retry is left. */
   dead: boolean
@@ -169,6 +170,7 @@ function toEnded(row: RowOf<typeof endReady>, followed: ReadonlyMap<string, Foll
   return {
     jobId: row.job_id,
     endedIn: row.queue,
+    kind: row.kind,
     state: row.state,
     dead,
     retries: row.retry_count,

@@ -35,7 +35,7 @@ export const SORTED = 'ORDER BY t.job_id'
 /** The same order, for a few runs that another index than that of the jobs finds. */
 export const IN_LOCK_ORDER = 'ORDER BY CAST(job_id AS text)'
 
-const STARTED = 'job_id, run_id, version, attempt, leader_epoch, queue, run_at, started_at'
+const STARTED = 'job_id, run_id, version, attempt, leader_epoch, queue, kind, run_at, started_at'
 
 const STARTING = `version = r.version + 1, start_id = $start_id, started_at = now_ms(), leader_epoch = ${EPOCH}, n = r.n + 1`
 
@@ -49,6 +49,7 @@ export const startRuns = statement('start_runs', {
     attempt: 'integer',
     leader_epoch: 'integer',
     queue: 'text',
+    kind: 'text',
     run_at: 'integer',
     started_at: 'integer',
   },
@@ -167,7 +168,15 @@ export const finishPlain = statement('finish_plain', {
  */
 export const finishEmpty = statement('finish_empty', {
   params: { jobs: 'text', tokens: 'text', worker_id: 'text' },
-  row: { job_id: 'text', state, retry_count: 'integer', took_ms: 'integer', queue: 'text', limited: 'flag' },
+  row: {
+    job_id: 'text',
+    state,
+    retry_count: 'integer',
+    took_ms: 'integer',
+    queue: 'text',
+    kind: 'text',
+    limited: 'flag',
+  },
   postgres: endPostgres({
     room: 'held',
     where: `r.job_id = ANY($jobs::uuid[]) AND r.worker_id || '' = $worker_id::text AND r.started_at IS NOT NULL
@@ -178,7 +187,7 @@ export const finishEmpty = statement('finish_empty', {
       outcomeHash: storedHash(`'${EMPTY_OUTCOME}'`),
       error: 'CAST(NULL AS text)',
     },
-    answer: `SELECT job_id, state, retry_count, finished_at - started_at AS took_ms, queue, ${LIMITED} FROM m`,
+    answer: `SELECT job_id, state, retry_count, finished_at - started_at AS took_ms, queue, kind, ${LIMITED} FROM m`,
   }),
   sqlite: [],
 })

@@ -22,7 +22,7 @@ interface Started {
 
 /** `waitedMs` counts from the due time. */
 export type StartOutcome =
-  | (Started & { kind: 'started'; waitedMs: number; queue: string })
+  | (Started & { kind: 'started'; waitedMs: number; queue: string; jobKind: string })
   | (Started & { kind: 'repeated' })
   | { kind: 'refused'; reason: RunRefusal | 'NOT_FOUND' }
 
@@ -43,7 +43,7 @@ export function startBatch(items: readonly StartItem[]): Command<StartOutcome[]>
     const outcomes = new Map(missed.map((item) => [item, explained(item, facts.get(item.leaseId))]))
     for (const [item, row] of changed) {
       const waitedMs = Math.max(0, row.started_at - row.run_at)
-      outcomes.set(item, { kind: 'started', ...toStarted(row), waitedMs, queue: row.queue })
+      outcomes.set(item, { kind: 'started', ...toStarted(row), waitedMs, queue: row.queue, jobKind: row.kind })
     }
     return items.flatMap((item) => outcomes.get(item) ?? [])
   })

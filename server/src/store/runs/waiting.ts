@@ -1,5 +1,5 @@
 import { awaitsUploads } from '../../core/run/artifact.ts'
-import type { WaitingFacts } from '../../core/run/waiting.ts'
+import type { LastPoll, WaitingFacts } from '../../core/run/waiting.ts'
 import type { ListedJob } from '../jobs/read-jobs.ts'
 import { DUE } from '../leasing/lease-runs.sql.ts'
 import { findQuota } from '../limits/quotas.ts'
@@ -9,34 +9,37 @@ import { each, exactlyOne, one, type ParamsOf, query, statement, type Work } fro
 /** The oldest run is looked for among this many: the first runs of as many users. */
 const HEADS_MAX = 100
 
-/** A run of a revoked worker has no lease any more, and its worker takes no other run. */
-const WITH_LEASE = 'AND r.kind = $kind AND r.token IS NOT NULL'
 const HELD_OF = 'FROM ichido.held r WHERE r.queue = $queue'
 const online = (onlineMs: string) =>
   `w.revoked_at IS NULL AND w.detached_at IS NULL AND w.last_seen_at > now_ms() - ${onlineMs}`
+/** A subquery with one value, so that PostgreSQL does not make it a join of all held runs. */
+const draining = (worker: string) =>
+  `(SELECT w.draining_since FROM ichido.workers w WHERE w.worker_id = ${worker}) IS NOT NULL`
+/** A run of a revoked worker has no lease any more. Neither a revoked nor a draining worker takes another run. */
+const AT_WORK = `EXISTS (SELECT 1 ${HELD_OF} AND r.kind = $kind AND r.token IS NOT NULL AND NOT (${draining('r.worker_id')}))`
+const POSTGRES_QUEUE = `(w.queues = 'null' OR w.queues::jsonb ? $queue)`
+const SQLITE_QUEUE = `(w.queues = 'null' OR $queue IN (SELECT value FROM json_each(w.queues)))`
+const obstacles = (ofQueue: string) => `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
+      (SELECT count(*) ${HELD_OF}) AS running, ${AT_WORK} AS at_work, ${draining('$asked_by')} AS asked_by_draining,
+      EXISTS (SELECT 1 FROM ichido.workers w WHERE ${online('$online_ms')} AND ${ofQueue} AND w.draining_since IS NULL) AS online,
+      EXISTS (SELECT 1 FROM ichido.workers w WHERE ${online('$online_ms')} AND ${ofQueue} AND w.draining_since IS NOT NULL) AS draining
+    FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $queue`
 
 /** The obstacles between a run and a worker. A worker is known for `online_ms` after it was seen. */
 const readObstacles = statement('read_obstacles', {
-  params: { queue: 'text', kind: 'text', online_ms: 'integer' },
+  params: { queue: 'text', kind: 'text', online_ms: 'integer', asked_by: 'text' },
   row: {
     now: 'integer',
     paused_at: 'integer?',
     max_concurrent: 'integer?',
     running: 'integer',
     at_work: 'flag',
+    asked_by_draining: 'flag',
     online: 'flag',
+    draining: 'flag',
   },
-  postgres: `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
-      (SELECT count(*) ${HELD_OF}) AS running,
-      EXISTS (SELECT 1 ${HELD_OF} ${WITH_LEASE}) AS at_work,
-      EXISTS (SELECT 1 FROM ichido.workers w WHERE ${online('$online_ms')} AND (w.queues = 'null' OR w.queues::jsonb ? $queue)) AS online
-    FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $queue`,
-  sqlite: `SELECT now_ms() AS now, q.paused_at, q.max_concurrent,
-      (SELECT count(*) ${HELD_OF}) AS running,
-      EXISTS (SELECT 1 ${HELD_OF} ${WITH_LEASE}) AS at_work,
-      EXISTS (SELECT 1 FROM ichido.workers w WHERE ${online('$online_ms')} AND (w.queues = 'null' OR $queue IN (
-        SELECT value FROM json_each(w.queues)))) AS online
-    FROM (SELECT 1) one LEFT JOIN ichido.queues q ON q.name = $queue`,
+  postgres: obstacles(POSTGRES_QUEUE),
+  sqlite: obstacles(SQLITE_QUEUE),
 })
 
 /** The queues with runs that are due and that are not paused, hopping from one to the next in the index. */
@@ -82,11 +85,11 @@ const readOldest = statement('read_oldest', {
   sqlite: `SELECT $queue AS queue, ${oldest('$queue', '$kind', '$priority')} AS oldest_ms`,
 })
 
-/** The queues of all runs that workers hold. */
+/** The queues of all runs that workers hold, but not those that drain. */
 const readHeldQueues = statement('read_held_queues', {
   params: {},
   row: { queue: 'text' },
-  sql: 'SELECT DISTINCT queue FROM ichido.held',
+  sql: `SELECT DISTINCT r.queue FROM ichido.held r WHERE NOT (${draining('r.worker_id')})`,
 })
 
 /** Answers with the queue if there is a worker for it. A worker is known for `online_ms` after it was seen. */
@@ -95,9 +98,9 @@ const readServed = statement('read_served', {
   row: { queue: 'text' },
   postgres: `SELECT t.queue FROM unnest($queue::text[], $online_ms::bigint[]) AS t(queue, online_ms)
     WHERE EXISTS (SELECT 1 FROM ichido.workers w
-      WHERE ${online('t.online_ms')} AND (w.queues = 'null' OR w.queues::jsonb ? t.queue))`,
+      WHERE ${online('t.online_ms')} AND w.draining_since IS NULL AND (w.queues = 'null' OR w.queues::jsonb ? t.queue))`,
   sqlite: `SELECT $queue AS queue WHERE EXISTS (SELECT 1 FROM ichido.workers w
-      WHERE ${online('$online_ms')} AND (w.queues = 'null' OR $queue IN (SELECT value FROM json_each(w.queues))))`,
+      WHERE ${online('$online_ms')} AND w.draining_since IS NULL AND ${SQLITE_QUEUE})`,
 })
 
 const readAwaited = statement('read_awaited', {
@@ -116,11 +119,17 @@ const readRedriveOf = statement('read_redrive_of', {
 
 const NAMES_MAX = 20
 
-/** The obstacles between a job and a worker. `askedAgoMs` says when a worker for the job last polled this node. */
-export function findObstacles(job: ListedJob, askedAgoMs: number | null, onlineMs: number): Command<WaitingFacts> {
+/** The obstacles between a job and a worker. */
+export function findObstacles(job: ListedJob, lastPoll: LastPoll | null, onlineMs: number): Command<WaitingFacts> {
   return command('find_obstacles', function* work(): Work<WaitingFacts> {
     const { job_id: jobId, queue, kind, state, run_at: runAtMs } = job
-    const row = yield* exactlyOne(readObstacles, { queue, kind, online_ms: onlineMs })
+    const row = yield* exactlyOne(readObstacles, {
+      queue,
+      kind,
+      online_ms: onlineMs,
+      asked_by: lastPoll?.workerId ?? '',
+    })
+    const askedAgoMs = lastPoll === null || row.asked_by_draining ? null : lastPoll.agoMs
     const awaited = awaitsUploads(runAtMs) ? yield* query(readAwaited, { job_id: jobId, max: NAMES_MAX }) : []
     return {
       state,
@@ -134,6 +143,7 @@ export function findObstacles(job: ListedJob, askedAgoMs: number | null, onlineM
       running: row.running,
       askedAgoMs,
       served: askedAgoMs !== null || row.online || row.at_work,
+      draining: row.draining,
       redrive: yield* redriveOf(jobId),
     }
   })
@@ -171,7 +181,7 @@ export function findWaitingQueues(): Command<WaitingQueue[]> {
   })
 }
 
-/** The queues from which a worker holds a run, or that a worker serves that was seen lately. */
+/** The queues from which a worker holds a run, or that a worker serves that was seen lately. Draining workers do not count. */
 export function findServedQueues(queues: readonly string[], onlineMs: number): Command<Set<string>> {
   return command('find_served_queues', function* work(): Work<Set<string>> {
     const asked = queues.map((queue) => ({ queue, online_ms: onlineMs }))

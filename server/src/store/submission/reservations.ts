@@ -1,4 +1,5 @@
 import { admit } from '../../core/limits/quota.ts'
+import { type By, record } from '../access/audit.ts'
 import { readJobs } from '../jobs/read-jobs.ts'
 import { lockAndCount } from '../limits/users.ts'
 import { type Command, commandIn } from '../port.ts'
@@ -84,11 +85,21 @@ export function consumeSlot(reservationId: string, userId: string, jobId: string
   })
 }
 
-export function releaseSlot(reservationId: string, userId: string): Command<ReservationOutcome> {
+/** `by`: an operator who gives back the slot of another user. */
+export function releaseSlot(reservationId: string, userId: string, by: By | null = null): Command<ReservationOutcome> {
   return commandIn('users', 'release_reservation', function* work(): Work<ReservationOutcome> {
     const { nowMs } = yield* lockAndCount([userId])
     const slot = { reservation_id: reservationId, user_id: userId, at: nowMs }
     const changed = yield* one(releaseReservation, slot)
+    if (by !== null && changed !== undefined) {
+      yield* record(
+        by,
+        'reservation.release',
+        reservationId,
+        { user_id: userId, state: 'active' },
+        { state: 'released' },
+      )
+    }
     return yield* settled(reservationId, userId, changed !== undefined, ({ state }) => state === 'released')
   })
 }

@@ -33,6 +33,8 @@ export interface SubmitItem {
   definition?: { id: string; scheduledForMs: number | null }
   /** Its run waits for these uploads. */
   artifacts?: AwaitedArtifacts
+  /** Gets a message when the job ends. */
+  callbackUrl?: string
 }
 
 /** Before it has a place in the queue. */

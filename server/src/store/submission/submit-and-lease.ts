@@ -1,4 +1,12 @@
-import { anyReady, DEFAULT_CONTINUATION_MS, DUE, queueLock, RESUMED, timeOf } from '../leasing/lease-runs.sql.ts'
+import {
+  anyReady,
+  BARRED,
+  DEFAULT_CONTINUATION_MS,
+  DUE,
+  queueLock,
+  RESUMED,
+  timeOf,
+} from '../leasing/lease-runs.sql.ts'
 import { type Leased, type LeaseItem, nameOf, type Position } from '../leasing/leased.ts'
 import { type Command, commandIn, type FastPath } from '../port.ts'
 import { EPOCH, HELD_POSTGRES, HELD_STATE, MOVES_WRITTEN, ofPolicy, TX } from '../runs/rooms.sql.ts'
@@ -27,17 +35,17 @@ const GATE = `p AS MATERIALIZED (
       WHERE NOT pg_try_advisory_xact_lock(hashtextextended(x.name, 0))),
     o AS MATERIALIZED (SELECT taken = 0 AND pg_try_advisory_xact_lock_shared(${queueLock(QUEUE)}) AS entered FROM p),
     l AS MATERIALIZED (
-      SELECT revoked_at FROM ichido.workers
+      SELECT ${BARRED} AS barred FROM ichido.workers
       WHERE worker_id = ANY(${WORKERS}) AND (SELECT entered FROM o) AND EXISTS (SELECT FROM g)
       ORDER BY worker_id FOR KEY SHARE SKIP LOCKED),
     h AS MATERIALIZED (
-      SELECT o.entered AND l.revoked = 0
+      SELECT o.entered AND l.barred = 0
         AND l.locked = (SELECT count(*) FROM ichido.workers WHERE worker_id = ANY(${WORKERS}))
         AND ichido.lease_is_plain(${QUEUE}, ${WORKERS}, ${POLLS}) AND NOT CASE
           WHEN ${KINDS} IS NULL THEN EXISTS (SELECT 1 FROM ichido.ready WHERE queue = ${QUEUE} AND ${DUE})
           WHEN ($from_priority::integer[])[1] IS NULL THEN ${anyReady(QUEUE, KINDS, '')}
           ELSE ${anyReady(QUEUE, KINDS, RESUMED)} END AS open
-      FROM o, (SELECT count(*) AS locked, count(revoked_at) AS revoked FROM l) l)`
+      FROM o, (SELECT count(*) AS locked, count(*) FILTER (WHERE barred) AS barred FROM l) l)`
 
 const time = (column: 'lease_ttl' | 'continuation', otherwise: string) =>
   timeOf(column, ofPolicy.postgres('s.policy', `${column}_seconds`), QUEUE, otherwise)

@@ -11,6 +11,7 @@ import { type LockedUsers, lockAndCount, readCosts } from '../limits/users.ts'
 import { type Command, commandIn } from '../port.ts'
 import { changeCosts } from '../runs/costs.ts'
 import { each, type ParamsOf, type RowOf, type Work } from '../statement.ts'
+import { insertCallbacks } from '../webhooks/callbacks.sql.ts'
 import { deleteKeys, readKeys, readKeysOfJobs } from './keys.ts'
 import { consumeReservations, insertConsumed, readLive } from './reservations.sql.ts'
 import {
@@ -249,6 +250,12 @@ function* insert(admitted: readonly Admitted[], nowMs: number, done: Map<SubmitI
     insertLabels,
     admitted.flatMap(({ item }) =>
       Object.entries(item.labels ?? {}).map(([name, value]) => ({ name, value, job_id: item.jobId })),
+    ),
+  )
+  yield* each(
+    insertCallbacks,
+    admitted.flatMap(({ item: { jobId, callbackUrl } }) =>
+      callbackUrl === undefined ? [] : [{ job_id: jobId, url: callbackUrl }],
     ),
   )
   yield* each(

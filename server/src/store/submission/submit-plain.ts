@@ -59,7 +59,8 @@ function isPlain(item: SubmitItem): boolean {
     item.reservationId === null &&
     item.consumedReservationId === null &&
     item.definition === undefined &&
-    item.artifacts === undefined
+    item.artifacts === undefined &&
+    item.callbackUrl === undefined
   )
 }
 

@@ -228,6 +228,7 @@ const PARTS = [
   'artifacts',
   'results',
   'job_labels',
+  'callbacks',
   'dead_letters',
   'expired_keys',
   'once_counters',

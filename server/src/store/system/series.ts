@@ -235,6 +235,28 @@ export function findSeries(queue: string, from: number): Command<SeriesRows> {
   })
 }
 
+const readMinutes = statement('read_series_minutes', {
+  params: { from: 'integer' },
+  row: { queue: 'text', figures },
+  sql: 'SELECT queue, figures FROM ichido.queue_series WHERE span = 1 AND at >= $from',
+})
+
+/** The figures of each queue in the last minutes, and how long that is. */
+export function findRecentFigures(minutes: number): Command<{ overMs: number; queues: Map<string, Figures> }> {
+  return command('find_recent_figures', function* work() {
+    const nowMs = yield* now()
+    const from = Math.floor(nowMs / MINUTE_MS) - minutes
+    const queues = new Map<string, Figures>()
+    for (const row of yield* query(readMinutes, { from })) {
+      if (row.queue === ALL_QUEUES) continue
+      const sum = queues.get(row.queue) ?? {}
+      addFigures(sum, row.figures)
+      queues.set(row.queue, sum)
+    }
+    return { overMs: nowMs - from * MINUTE_MS, queues }
+  })
+}
+
 export interface SeriesRows {
   all: readonly SeriesRow[]
   own: readonly SeriesRow[]

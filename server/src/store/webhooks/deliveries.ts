@@ -1,13 +1,15 @@
 import type { DeliveryShape, DeliveryState } from '@ichido/sdk/protocol'
 import { LAST_ID } from '../../core/run/job.ts'
-import { DELIVERY_STATES, WEBHOOK_EVENTS } from '../../core/webhooks/webhook.ts'
+import { CALLBACKS, DELIVERY_STATES, WEBHOOK_EVENTS } from '../../core/webhooks/webhook.ts'
 import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
-import { each, one, query, type RowOf, type SqlValue, select, statement, type Work } from '../statement.ts'
+import { each, now, one, query, type RowOf, type SqlValue, select, statement, type Work } from '../statement.ts'
 import { LED, LED_SQLITE, TERM, type Term } from '../system/term.ts'
+import { type Secret, toSecret } from './callback-secrets.ts'
+import { readCallback, readPendingHosts } from './callbacks.sql.ts'
 import { insert, message, toRow } from './derive-deliveries.ts'
 import { holdTerm } from './ends.sql.ts'
-import { lockWebhook, toWebhook, WEBHOOK, WEBHOOK_ROW, type Webhook } from './webhooks.ts'
+import { lockWebhook, toWebhook, WEBHOOK, WEBHOOK_ROW } from './webhooks.ts'
 
 export const DELIVERY_TYPES = [...WEBHOOK_EVENTS, 'webhook.test'] as const
 
@@ -28,8 +30,8 @@ const DELIVERY = Object.keys(DELIVERY_ROW).join(', ')
 
 const readSending = statement('read_sending_webhooks', {
   params: {},
-  row: { ...WEBHOOK_ROW, now: 'integer' },
-  sql: `SELECT ${WEBHOOK}, now_ms() AS now FROM ichido.webhooks w WHERE w.disabled_at IS NULL ORDER BY w.id`,
+  row: WEBHOOK_ROW,
+  sql: `SELECT ${WEBHOOK} FROM ichido.webhooks w WHERE w.disabled_at IS NULL ORDER BY w.id`,
 })
 
 const DUE_ROW = {
@@ -40,12 +42,13 @@ const DUE_ROW = {
   failures: 'integer',
   next_at: 'integer',
 } as const
+const DUE = Object.keys(DUE_ROW)
+  .map((column) => `d.${column}`)
+  .join(', ')
 
 /** An earlier message about the same subject goes first: the messages of a job arrive in their order. */
-const due = (webhook: string, max: string) => `SELECT ${Object.keys(DUE_ROW)
-  .map((column) => `d.${column}`)
-  .join(', ')} FROM ichido.webhook_deliveries d
-      WHERE d.webhook_id = ${webhook} AND d.next_at IS NOT NULL AND d.next_at <= (SELECT now_ms())
+const due = (columns: string, whose: string, max: string) => `SELECT ${columns} FROM ichido.webhook_deliveries d
+      WHERE ${whose} AND d.next_at IS NOT NULL AND d.next_at <= (SELECT now_ms())
         AND (SELECT count(*) FROM ichido.webhook_deliveries p WHERE p.webhook_id = d.webhook_id AND p.subject_id = d.subject_id
           AND p.subject_n < d.subject_n AND p.state = 'pending') = 0
       ORDER BY d.next_at, d.id LIMIT ${max}`
@@ -54,8 +57,30 @@ const readDue = statement('read_due_deliveries', {
   params: { webhook_id: 'text', max: 'integer' },
   row: DUE_ROW,
   postgres: `SELECT f.* FROM unnest($webhook_id::uuid[], $max::integer[]) AS t(webhook_id, max)
-    CROSS JOIN LATERAL (${due('t.webhook_id', 't.max')}) f`,
-  sqlite: due('$webhook_id', '$max'),
+    CROSS JOIN LATERAL (${due(DUE, 'd.webhook_id = t.webhook_id', 't.max')}) f`,
+  sqlite: due(DUE, 'd.webhook_id = $webhook_id', '$max'),
+})
+
+/** A user without a secret gets one before the first message. */
+const SIGNER = ['secret', 'old_secret', 'old_secret_until']
+  .map((column) => `(SELECT s.${column} FROM ichido.callback_secrets s WHERE s.user_id = d.user_id) AS ${column}`)
+  .join(', ')
+const DUE_CALLBACK = `${DUE}, d.url, d.user_id, ${SIGNER}`
+
+/** The same for callbacks of one host. */
+const readDueCallbacks = statement('read_due_callbacks', {
+  params: { host: 'text', max: 'integer' },
+  row: {
+    ...DUE_ROW,
+    url: 'text',
+    user_id: 'text',
+    secret: 'text?',
+    old_secret: 'text?',
+    old_secret_until: 'integer?',
+  },
+  postgres: `SELECT f.* FROM unnest($host::text[], $max::integer[]) AS t(host, max)
+    CROSS JOIN LATERAL (${due(DUE_CALLBACK, 'd.host = t.host', 't.max')}) f`,
+  sqlite: due(DUE_CALLBACK, 'd.host = $host', '$max'),
 })
 
 /** Guards that no other try was recorded since this one began. The term is held. */
@@ -97,10 +122,11 @@ const redriveOne = statement('redrive_delivery', {
   sql: `UPDATE ichido.webhook_deliveries SET ${AGAIN} WHERE id = $id AND webhook_id = $webhook_id RETURNING ${DELIVERY}`,
 })
 
+/** `IS TRUE` keeps the planner from an index that begins with the webhook. */
 const redriveDead = statement('redrive_dead_deliveries', {
   params: { webhook_id: 'text', max: 'integer' },
   row: { id: 'text' },
-  sql: `UPDATE ichido.webhook_deliveries SET ${AGAIN} WHERE state = 'dead' AND id IN (
+  sql: `UPDATE ichido.webhook_deliveries SET ${AGAIN} WHERE (state = 'dead') IS TRUE AND id IN (
       SELECT id FROM ichido.webhook_deliveries WHERE webhook_id = $webhook_id AND state = 'dead' ORDER BY id LIMIT $max)
     RETURNING id`,
 })
@@ -114,7 +140,7 @@ const countStates = statement('count_deliveries', {
         WHERE d.webhook_id = w.id AND d.state = 'pending' LIMIT $max) p) AS pending,
       (SELECT count(*) FROM (SELECT 1 FROM ichido.webhook_deliveries d
         WHERE d.webhook_id = w.id AND d.state = 'dead' LIMIT $max) p) AS dead
-    FROM ichido.webhooks w) s`,
+    FROM (SELECT id FROM ichido.webhooks UNION ALL SELECT '${CALLBACKS}') w) s`,
 })
 
 export const removeEndedDeliveries = statement('remove_deliveries', {
@@ -133,34 +159,72 @@ export const removeEndedDeliveries = statement('remove_deliveries', {
 /** A delivery that is to be sent now. */
 export interface DueDelivery {
   deliveryId: string
-  webhook: Webhook
+  /** Null: it goes to the callback of a job. */
+  webhookId: string | null
+  /** The maker of the webhook, or the owner of the job. */
+  userId: string
+  url: string
+  /** Those that are valid now. Empty: the owner of the job has none yet. */
+  secrets: string[]
   payload: string
   attempts: number
   failures: number
   nextAtMs: number
 }
 
-/** The oldest due deliveries of each webhook, up to a maximum for each, and the store's time. */
-export function findDue(maxOfEach: number): Command<{ due: DueDelivery[]; nowMs: number }> {
-  return command('find_due_deliveries', function* work() {
+/** Hosts of callbacks that one look reads. The next look goes on behind them. */
+const HOSTS_MAX = 1_000
+
+interface Due {
+  /** The oldest first. */
+  due: DueDelivery[]
+  nowMs: number
+  /** Where the next look goes on among the hosts of callbacks. */
+  nextHost: string
+}
+
+/** The oldest due deliveries of each webhook, and of each host of callbacks, up to a maximum for each. */
+export function findDue(maxOfEach: number, afterHost = ''): Command<Due> {
+  return command('find_due_deliveries', function* work(): Work<Due> {
+    const nowMs = yield* now()
     const rows = yield* query(readSending, {})
     const webhooks = new Map(rows.map((row) => [row.id, toWebhook(row)]))
-    const found = yield* each(
+    const ofWebhooks = yield* each(
       readDue,
       rows.map(({ id }) => ({ webhook_id: id, max: maxOfEach })),
     )
-    const due = found.flatMap(({ id, webhook_id, payload, attempts, failures, next_at }) => {
-      const webhook = webhooks.get(webhook_id)
-      return webhook === undefined ? [] : [{ deliveryId: id, webhook, payload, attempts, failures, nextAtMs: next_at }]
+    const due = ofWebhooks.flatMap((row): DueDelivery[] => {
+      const webhook = webhooks.get(row.webhook_id)
+      if (webhook === undefined) return []
+      const { webhookId, userId, url } = webhook
+      return [{ ...toDue(row), webhookId, userId, url, secrets: validSecrets(webhook, nowMs) }]
     })
+    const hosts = yield* query(readPendingHosts, { after: afterHost, max: HOSTS_MAX })
+    const ofCallbacks = yield* each(
+      readDueCallbacks,
+      hosts.map(({ host }) => ({ host, max: maxOfEach })),
+    )
+    for (const row of ofCallbacks) {
+      const secrets = row.secret === null ? [] : validSecrets(toSecret({ ...row, secret: row.secret }), nowMs)
+      due.push({ ...toDue(row), webhookId: null, userId: row.user_id, url: row.url, secrets })
+    }
     due.sort((a, b) => a.nextAtMs - b.nextAtMs)
-    return { due, nowMs: rows[0]?.now ?? 0 }
+    return { due, nowMs, nextHost: hosts.length < HOSTS_MAX ? '' : (hosts.at(-1)?.host ?? '') }
   })
+}
+
+function toDue({ id, payload, attempts, failures, next_at }: RowOf<typeof readDue>) {
+  return { deliveryId: id, payload, attempts, failures, nextAtMs: next_at }
+}
+
+function validSecrets({ secret, oldSecret }: Secret, nowMs: number): string[] {
+  return oldSecret !== null && oldSecret.untilMs > nowMs ? [secret, oldSecret.secret] : [secret]
 }
 
 export interface Try {
   deliveryId: string
-  webhookId: string
+  /** Null: it went to the callback of a job. */
+  webhookId: string | null
   /** As they were before the try. */
   attempts: number
   failures: number
@@ -177,7 +241,7 @@ export function recordDelivery(term: Term, item: Try): Command<boolean> {
     const { deliveryId: id, webhookId, attempts, outcome, status, error } = item
     if ((yield* one(holdTerm, term)) === undefined) return false
     // The webhook comes first, as in the deletion of a webhook.
-    if (outcome === 'gone') {
+    if (outcome === 'gone' && webhookId !== null) {
       yield* query(disableWebhook, { id: webhookId, reason: 'The receiver answered 410 Gone' })
     }
     const isDone = outcome === 'delivered'
@@ -190,7 +254,8 @@ export function recordDelivery(term: Term, item: Try): Command<boolean> {
 
 export interface Delivery {
   deliveryId: string
-  webhookId: string
+  /** Null: it goes to the callback of a job. */
+  webhookId: string | null
   type: DeliveryShape['type']
   subjectId: string
   state: DeliveryState
@@ -213,6 +278,34 @@ export function addTest(webhookId: string, test: { id: string; atMs: number }): 
     const found = yield* one(readDelivery, { id: row.id, webhook_id: webhookId })
     return found === undefined ? null : toDelivery(found)
   })
+}
+
+const readLatest = statement('read_latest_delivery', {
+  params: { webhook_id: 'text', subject_id: 'text' },
+  row: DELIVERY_ROW,
+  sql: `SELECT ${DELIVERY} FROM ichido.webhook_deliveries WHERE webhook_id = $webhook_id AND subject_id = $subject_id
+    ORDER BY subject_n DESC LIMIT 1`,
+})
+
+/** The callback of a job. */
+export interface Callback {
+  url: string
+  /** The owner of the job. */
+  userId: string
+  /** About the latest end of the job; null: there is none, or it was removed. */
+  latest: Delivery | null
+}
+
+/** Null: the job has none. */
+export function* readCallbackOf(jobId: string): Work<Callback | null> {
+  const found = yield* one(readCallback, { job_id: jobId })
+  if (found === undefined) return null
+  const latest = yield* one(readLatest, { webhook_id: CALLBACKS, subject_id: jobId })
+  return { url: found.url, userId: found.user_id, latest: latest === undefined ? null : toDelivery(latest) }
+}
+
+export function findCallback(jobId: string): Command<Callback | null> {
+  return command('find_callback', () => readCallbackOf(jobId))
 }
 
 /** Newest first. */
@@ -242,7 +335,8 @@ export function redriveDelivery(webhookId: string, deliveryId: string, by: By): 
     if (yield* isRecorded(again, by)) return toDelivery(before)
     const after = yield* one(redriveOne, name)
     if (after === undefined) return null
-    yield* record(by, 'webhook.redrive', webhookId, { state: before.state }, { delivery_id: deliveryId })
+    const [action, subject] = redriveOf(webhookId, before.subject_id)
+    yield* record(by, action, subject, { state: before.state }, { delivery_id: deliveryId })
     return toDelivery(after)
   })
 }
@@ -251,9 +345,15 @@ export function redriveDelivery(webhookId: string, deliveryId: string, by: By): 
 export function redriveDeliveries(webhookId: string, max: number, by: By): Command<number> {
   return command('redrive_deliveries', function* work(): Work<number> {
     const redriven = (yield* query(redriveDead, { webhook_id: webhookId, max })).length
-    if (redriven > 0) yield* record(by, 'webhook.redrive', webhookId, null, { redriven })
+    const [action, subject] = redriveOf(webhookId, '*')
+    if (redriven > 0) yield* record(by, action, subject, null, { redriven })
     return redriven
   })
+}
+
+/** The action and subject of the audit: a webhook, or the job of a callback. */
+function redriveOf(webhookId: string, jobId: string): [action: string, subject: string] {
+  return webhookId === CALLBACKS ? ['callback.redrive', jobId] : ['webhook.redrive', webhookId]
 }
 
 /** Counts of each webhook end at a maximum, so that a long backlog is never read. */
@@ -269,7 +369,7 @@ export function countDeliveries(): Command<{ pending: number; dead: number }> {
 function toDelivery(row: RowOf<typeof readDelivery>): Delivery {
   return {
     deliveryId: row.id,
-    webhookId: row.webhook_id,
+    webhookId: row.webhook_id === CALLBACKS ? null : row.webhook_id,
     type: row.type,
     subjectId: row.subject_id,
     state: row.state,

@@ -1,10 +1,11 @@
 import type { DeliveryShape, WebhookEvent } from '@ichido/sdk/protocol'
 import { FIRST_ID } from '../../core/run/job.ts'
-import { deliveryId, END_EVENTS, type Subject, wantsJob } from '../../core/webhooks/webhook.ts'
+import { CALLBACKS, deliveryId, END_EVENTS, hostOf, type Subject, wantsJob } from '../../core/webhooks/webhook.ts'
 import { readHorizon } from '../events/all-events.sql.ts'
 import { type Command, command } from '../port.ts'
 import { each, exactlyOne, one, type ParamsOf, query, type RowOf, type Work } from '../statement.ts'
 import type { Term } from '../system/term.ts'
+import { readAnyCallback } from './callbacks.sql.ts'
 import * as sql from './ends.sql.ts'
 import { putPlace, toWebhook, type Webhook } from './webhooks.ts'
 
@@ -12,6 +13,10 @@ import { putPlace, toWebhook, type Webhook } from './webhooks.ts'
 const WATERMARK = FIRST_ID
 /** Transactions of one read. SQLite looks at each of their events. */
 const WIDTH_MAX = 20_000
+/** The deliveries of one transaction, beside those of its last end: the renewal of the term waits for it. */
+export const DELIVERIES_MAX = 2_000
+/** Nobody listens, and the watermark rests. It follows after so many transactions, so that a first callback finds it near. */
+const REST_MAX = 1_000
 /** A part of an error's text that fits into a message. */
 const ERROR_CHARS_MAX = 1_000
 
@@ -44,8 +49,8 @@ export function beginEnds(): Command<void> {
 }
 
 /**
- * Adds the deliveries of the ends after the watermark, and moves the watermark, in one transaction under the leader's
- * fence: each committed end gets its deliveries once. Null: the term is over.
+ * Adds the deliveries of the ends after the watermark, for webhooks and callbacks, and moves the watermark, in one
+ * transaction under the leader's fence: each committed end gets its deliveries once. Null: the term is over.
  */
 export function deriveDeliveries(term: Term, max: number): Command<Derived | null> {
   return command('derive_deliveries', function* work(): Work<Derived | null> {
@@ -53,12 +58,13 @@ export function deriveDeliveries(term: Term, max: number): Command<Derived | nul
     // The horizon is read first. A job that ended before it, after a webhook was made, then finds the webhook below.
     const { settled, ahead } = yield* exactlyOne(readHorizon, {})
     const listeners = yield* listening()
-    if (listeners.length === 0) return { deliveries: 0, caughtUp: true }
-    const from = yield* startOf(listeners, { settled, ahead })
+    const heard = { listeners, callbacks: yield* hasCallbacks() }
+    if (isUnheard(heard)) return yield* rest({ settled, ahead })
+    const from = yield* startOf(heard, { settled, ahead })
     const high = Math.min(settled, from.tx + WIDTH_MAX)
     const ends = yield* query(sql.readEnds, { ...from, high, max })
-    const deliveries = yield* add(listeners, ends)
-    const last = ends.length === max ? ends.at(-1) : undefined
+    const { deliveries, taken } = yield* add(listeners, ends, DELIVERIES_MAX)
+    const last = taken < ends.length || taken === max ? ends[taken - 1] : undefined
     const next = last === undefined ? before(high) : { tx: last.tx, job_id: last.job_id, run_no: last.run_no }
     const caughtUp = last === undefined && high === settled
     // Every transaction moves the horizon. Without an end it is not worth a write.
@@ -74,18 +80,48 @@ export function deriveDeliveries(term: Term, max: number): Command<Derived | nul
  */
 export function* deriveBeforeRemoval(jobIds: string): Work<void> {
   const listeners = yield* listening()
-  if (listeners.length === 0) return
-  const from = yield* startOf(listeners, yield* exactlyOne(readHorizon, {}))
-  yield* add(listeners, yield* query(sql.readEndsOf, { ...from, job_ids: jobIds }))
+  const heard = { listeners, callbacks: yield* hasCallbacks() }
+  if (isUnheard(heard)) return
+  const from = yield* startOf(heard, yield* exactlyOne(readHorizon, {}))
+  yield* add(listeners, yield* query(sql.readEndsOf, { ...from, job_ids: jobIds }), Infinity)
 }
 
 function* listening(): Work<Listener[]> {
   return (yield* query(sql.readListening, {})).map((row) => ({ ...toWebhook(row), since: row.since ?? 0 }))
 }
 
-/** The watermark; or, if it has rested since, the place of the first webhook that was made after it. */
-function* startOf(listeners: readonly Listener[], { settled, ahead }: { settled: number; ahead: number }) {
-  const first = Math.min(...listeners.map(({ since }) => since))
+function* hasCallbacks(): Work<boolean> {
+  return (yield* one(readAnyCallback, {})) !== undefined
+}
+
+/** Who wants to know the ends of jobs. */
+interface Heard {
+  listeners: readonly Listener[]
+  /** Some jobs have callbacks. */
+  callbacks: boolean
+}
+
+const isUnheard = ({ listeners, callbacks }: Heard) => listeners.length === 0 && !callbacks
+
+type Horizon = Pick<RowOf<typeof readHorizon>, 'settled' | 'ahead'>
+
+/**
+ * Moves the watermark to the horizon, which was read before the callbacks: no job that ended before it has one. A webhook
+ * has its own place.
+ */
+function* rest({ settled, ahead }: Horizon): Work<Derived> {
+  const mark = yield* one(sql.readPlace, { id: WATERMARK })
+  const isNear = mark !== undefined && mark.tx <= ahead && settled - mark.tx <= REST_MAX
+  if (!isNear) yield* query(putPlace, { id: WATERMARK, ...before(settled) })
+  return { deliveries: 0, caughtUp: true }
+}
+
+/**
+ * The watermark; or, if it has rested since, the place of the first webhook that was made after it. Callbacks have no
+ * places: they need everything after the watermark.
+ */
+function* startOf({ listeners, callbacks }: Heard, { settled, ahead }: Horizon) {
+  const first = callbacks ? 0 : Math.min(...listeners.map(({ since }) => since))
   const mark = yield* one(sql.readPlace, { id: WATERMARK })
   if (mark === undefined) return before(first === 0 ? settled : first)
   // The watermark belongs to another store.
@@ -95,19 +131,28 @@ function* startOf(listeners: readonly Listener[], { settled, ahead }: { settled:
 
 type EndRow = RowOf<typeof sql.readEnds>
 
-function* add(listeners: readonly Listener[], ends: readonly EndRow[]): Work<number> {
+/** Adds the deliveries of the first ends, until there are `max`. `taken` is the number of these ends. */
+function* add(listeners: readonly Listener[], ends: readonly EndRow[], max: number) {
+  let [taken, found] = [0, 0]
   const rows = ends.flatMap((end) => {
+    if (found >= max) return []
+    taken++
     if (!end.final || !isEnd(end.state)) return []
     const { tx, job_id, run_no } = end
     const type = END_EVENTS[end.state]
     const facts = { queue: end.queue, kind: end.kind, labels: end.labels ?? {} }
     const wanting = listeners.filter((webhook) => tx >= webhook.since && wantsJob(webhook, type, facts))
-    if (wanting.length === 0) return []
+    const { callback_url: url } = end
+    if (wanting.length === 0 && url === null) return []
+    found += wanting.length + (url === null ? 0 : 1)
     const payload = message(type, end.finished_at, describe(end))
     const about = { id: job_id, n: run_no, atMs: end.finished_at }
-    return wanting.map(({ webhookId }) => toRow(webhookId, type, about, payload))
+    const rows = wanting.map(({ webhookId }) => toRow(webhookId, type, about, payload))
+    if (url === null) return rows
+    const callback = { url, host: hostOf(new URL(url)), user_id: end.user_id }
+    return [...rows, { ...toRow(CALLBACKS, type, about, payload), ...callback }]
   })
-  return (yield* insert(rows)).length
+  return { deliveries: (yield* insert(rows)).length, taken }
 }
 
 function isEnd(state: string): state is keyof typeof END_EVENTS {
@@ -152,7 +197,8 @@ type DeliveryRow = ParamsOf<typeof sql.insertDeliveries>
 
 export function toRow(webhookId: string, type: DeliveryType, subject: Subject, payload: string): DeliveryRow {
   const id = deliveryId(webhookId, subject)
-  return { id, webhook_id: webhookId, type, subject_id: subject.id, subject_n: subject.n, payload }
+  const about = { subject_id: subject.id, subject_n: subject.n }
+  return { id, webhook_id: webhookId, type, ...about, payload, url: null, host: null, user_id: null }
 }
 
 export function message(type: string, atMs: number, data: object): string {

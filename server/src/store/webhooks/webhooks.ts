@@ -7,6 +7,7 @@ import { type By, isRecorded, record } from '../access/audit.ts'
 import { readHorizon } from '../events/all-events.sql.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { exactlyOne, one, query, type RowOf, statement, type Work } from '../statement.ts'
+import { type Secret, toSecret } from './callback-secrets.ts'
 
 const parseEvents = stored('events', isListOf(isOneOf(WEBHOOK_EVENTS)))
 
@@ -111,15 +112,11 @@ const dropWebhook = statement('drop_webhook', {
   sql: 'DELETE FROM ichido.webhooks WHERE id = $id',
 })
 
-export interface Webhook extends WebhookFilter {
+export interface Webhook extends WebhookFilter, Secret {
   webhookId: string
   url: string
   description: string
   events: readonly WebhookEvent[]
-  /** It is stored in plain text, because messages are signed with it. */
-  secret: string
-  /** The secret before the last rotation. Messages are signed with it, too, until `untilMs`. */
-  oldSecret: { secret: string; untilMs: number } | null
   disabledReason: string | null
   disabled: boolean
   userId: string
@@ -256,7 +253,7 @@ function describe({ url, events, queue, kind, label, disabled, disabledReason }:
 }
 
 export function toWebhook(row: RowOf<typeof readWebhook>): Webhook {
-  const { label_name, label_value, old_secret, old_secret_until } = row
+  const { label_name, label_value } = row
   return {
     webhookId: row.id,
     url: row.url,
@@ -265,9 +262,7 @@ export function toWebhook(row: RowOf<typeof readWebhook>): Webhook {
     queue: row.queue,
     kind: row.kind,
     label: label_name === null || label_value === null ? null : { name: label_name, value: label_value },
-    secret: row.secret,
-    oldSecret:
-      old_secret === null || old_secret_until === null ? null : { secret: old_secret, untilMs: old_secret_until },
+    ...toSecret(row),
     disabled: row.disabled_at !== null,
     disabledReason: row.disabled_reason,
     userId: row.user_id,

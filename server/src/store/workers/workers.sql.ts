@@ -1,4 +1,4 @@
-import { isListOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
+import { type Check, isListOf, isNumber, isObjectOf, isText, orNull, stored } from '../../core/json/stored-json.ts'
 import { IN_LOCK_ORDER } from '../runs/runs.sql.ts'
 import { statement } from '../statement.ts'
 
@@ -185,19 +185,37 @@ function fence(least: string): string {
 
 /**
  * The workers are sorted. `ago_ms` is the time since the worker was heard of: a worker that has detached since then stays
- * detached. A worker whose row another node writes right now is skipped: that node has just seen it.
+ * detached. A worker whose row another node writes right now is skipped: that node has just seen it. It answers whether each
+ * worker drains.
  */
 export const seenWorkers = statement('seen_workers', {
   params: { worker_id: 'text', ago_ms: 'integer' },
-  row: {},
+  row: { worker_id: 'text', drains: 'flag' },
   postgres: `WITH c AS MATERIALIZED (
       SELECT w.worker_id, t.ago_ms FROM unnest($worker_id::text[], $ago_ms::bigint[]) AS t(id, ago_ms)
       JOIN ichido.workers w ON w.worker_id = t.id ORDER BY w.worker_id FOR NO KEY UPDATE OF w SKIP LOCKED)
     UPDATE ichido.workers w SET last_seen_at = now_ms(),
       detached_at = CASE WHEN w.detached_at > now_ms() - c.ago_ms THEN w.detached_at END
-    FROM c WHERE w.worker_id = c.worker_id`,
+    FROM c WHERE w.worker_id = c.worker_id RETURNING w.worker_id, w.draining_since IS NOT NULL AS drains`,
   sqlite: `UPDATE ichido.workers SET last_seen_at = now_ms(),
-      detached_at = CASE WHEN detached_at > now_ms() - $ago_ms THEN detached_at END WHERE worker_id = $worker_id`,
+      detached_at = CASE WHEN detached_at > now_ms() - $ago_ms THEN detached_at END WHERE worker_id = $worker_id
+    RETURNING worker_id, draining_since IS NOT NULL AS drains`,
+})
+
+/** Guards that the worker does not drain yet. */
+export const drainWorker = statement('drain_worker', {
+  params: { worker_id: 'text' },
+  row: { worker_id: 'text' },
+  sql: `UPDATE ichido.workers SET draining_since = now_ms()
+    WHERE worker_id = $worker_id AND draining_since IS NULL AND revoked_at IS NULL RETURNING worker_id`,
+})
+
+/** Guards that the worker drains. */
+export const resumeWorker = statement('resume_worker', {
+  params: { worker_id: 'text' },
+  row: { worker_id: 'text' },
+  sql: `UPDATE ichido.workers SET draining_since = NULL
+    WHERE worker_id = $worker_id AND draining_since IS NOT NULL AND revoked_at IS NULL RETURNING worker_id`,
 })
 
 export const detachWorker = statement('detach_worker', {
@@ -206,17 +224,49 @@ export const detachWorker = statement('detach_worker', {
   sql: 'UPDATE ichido.workers SET detached_at = now_ms(), last_seen_at = now_ms() WHERE worker_id = $worker_id RETURNING detached_at',
 })
 
+/** `meta` is JSON; null: it stays. */
 export const attachWorker = statement('attach_worker', {
-  params: { worker_id: 'text' },
+  params: { worker_id: 'text', meta: 'text?' },
   row: {},
-  sql: 'UPDATE ichido.workers SET detached_at = NULL WHERE worker_id = $worker_id AND detached_at IS NOT NULL',
+  sql: `UPDATE ichido.workers SET detached_at = NULL, meta = coalesce(CAST($meta AS text), meta)
+    WHERE worker_id = $worker_id AND (detached_at IS NOT NULL OR CAST($meta AS text) IS NOT NULL)`,
 })
 
-const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_at, w.detached_at, w.revoked_at,
+/** As many of its runs are shown, those that it has held longest first. */
+const HOLDS_MAX = 20
+const holds = (
+  array: string,
+  object: string,
+) => `(SELECT ${array}(${object}('job_id', h.job_id, 'kind', h.kind, 'queue', h.queue,
+      'attempt', h.attempt, 'assigned_at', h.assigned_at, 'started_at', h.started_at) ORDER BY h.assigned_at, h.job_id)
+    FROM (SELECT r.job_id, r.kind, r.queue, r.attempt, r.assigned_at, r.started_at FROM ichido.held r
+      WHERE r.worker_id = w.worker_id AND r.token IS NOT NULL ORDER BY r.assigned_at, r.job_id LIMIT ${HOLDS_MAX}) h)`
+
+export interface HeldByWorker {
+  job_id: string
+  kind: string
+  queue: string
+  attempt: number
+  assigned_at: number
+  started_at: number | null
+}
+
+const isHeld: Check<HeldByWorker> = isObjectOf<HeldByWorker>({
+  job_id: isText,
+  kind: isText,
+  queue: isText,
+  attempt: isNumber,
+  assigned_at: isNumber,
+  started_at: orNull(isNumber),
+})
+
+const SHOWN = `w.worker_id, w.name, w.queues, w.meta, w.created_at, w.last_seen_at, w.detached_at, w.draining_since, w.revoked_at,
   now_ms() AS now,
   (SELECT max(t.expires_at) FROM ichido.worker_tokens t WHERE t.worker_id = w.worker_id AND t.revoked_at IS NULL)
     AS token_expires_at,
   (SELECT count(*) FROM ichido.held r WHERE r.worker_id = w.worker_id AND r.token IS NOT NULL) AS live_leases`
+const SHOWN_POSTGRES = `${SHOWN}, coalesce(${holds('json_agg', 'json_build_object')}::text, '[]') AS holds`
+const SHOWN_SQLITE = `${SHOWN}, ${holds('json_group_array', 'json_object')} AS holds`
 const SHOWN_ROW = {
   worker_id: 'text',
   name: 'text',
@@ -225,25 +275,28 @@ const SHOWN_ROW = {
   created_at: 'integer',
   last_seen_at: 'integer?',
   detached_at: 'integer?',
+  draining_since: 'integer?',
   revoked_at: 'integer?',
   now: 'integer',
   token_expires_at: 'integer?',
   live_leases: 'integer',
+  holds: { json: stored('runs of a worker', isListOf(isHeld)) },
 } as const
 
 export const findWorker = statement('find_worker', {
   params: { worker_id: 'text' },
   row: SHOWN_ROW,
-  sql: `SELECT ${SHOWN} FROM ichido.workers w WHERE w.worker_id = $worker_id`,
+  postgres: `SELECT ${SHOWN_POSTGRES} FROM ichido.workers w WHERE w.worker_id = $worker_id`,
+  sqlite: `SELECT ${SHOWN_SQLITE} FROM ichido.workers w WHERE w.worker_id = $worker_id`,
 })
 
 /** `after` is the last worker of the page before, or null. */
 export const listWorkers = statement('list_workers', {
   params: { max: 'integer', after: 'text?' },
   row: SHOWN_ROW,
-  postgres: `SELECT ${SHOWN} FROM ichido.workers w WHERE $after::text IS NULL OR w.worker_id < $after
+  postgres: `SELECT ${SHOWN_POSTGRES} FROM ichido.workers w WHERE $after::text IS NULL OR w.worker_id < $after
     ORDER BY w.worker_id DESC LIMIT $max`,
-  sqlite: `SELECT ${SHOWN} FROM ichido.workers w WHERE $after IS NULL OR w.worker_id < $after
+  sqlite: `SELECT ${SHOWN_SQLITE} FROM ichido.workers w WHERE $after IS NULL OR w.worker_id < $after
     ORDER BY w.worker_id DESC LIMIT $max`,
 })
 

@@ -1,4 +1,4 @@
-import { type By, record } from '../access/audit.ts'
+import { type By, isRecorded, record } from '../access/audit.ts'
 import { type Command, command, type Listed, pageOf } from '../port.ts'
 import { orphanRuns } from '../runs/leader.sql.ts'
 import { each, exactlyOne, one, query, type RowOf, type Work } from '../statement.ts'
@@ -44,6 +44,8 @@ interface RenewItem {
   tokenHash: string
   newTokenHash: string
   ttlMs: number
+  /** JSON; null: it stays. */
+  meta: string | null
   /** For how long an expired token still tells which worker it belonged to. */
   keepMs: number
 }
@@ -59,7 +61,7 @@ export function renewToken(item: RenewItem): Command<{ expiresAtMs: number } | n
     })
     if (made === undefined) return null
     yield* query(sql.forgetTokens, { ...worker, keep_ms: item.keepMs })
-    yield* query(sql.attachWorker, worker)
+    yield* query(sql.attachWorker, { ...worker, meta: item.meta })
     return { expiresAtMs: made.expires_at }
   })
 }
@@ -70,13 +72,41 @@ export interface Sign {
   agoMs: number
 }
 
-/** @param signs sorted by worker, one for each worker */
-export function noteSeen(signs: readonly Sign[]): Command<void> {
-  return command('seen_workers', function* work(): Work<void> {
-    yield* each(
+/**
+ * @param signs sorted by worker, one for each worker
+ * @returns whether each of the workers drains
+ */
+export function noteSeen(signs: readonly Sign[]): Command<Map<string, boolean>> {
+  return command('seen_workers', function* work(): Work<Map<string, boolean>> {
+    const seen = yield* each(
       sql.seenWorkers,
       signs.map(({ workerId, agoMs }) => ({ worker_id: workerId, ago_ms: agoMs })),
     )
+    return new Map(seen.map(({ worker_id, drains }) => [worker_id, drains]))
+  })
+}
+
+/** Null: there is no such worker. */
+type DrainOutcome = { kind: 'shown'; worker: Worker } | { kind: 'revoked' } | null
+
+/** The worker leases nothing after the commit, and keeps what it holds. */
+export const drainWorker = (workerId: string, by: By) => change('drain_worker', sql.drainWorker, workerId, by)
+
+/** The worker may lease again. */
+export const resumeWorker = (workerId: string, by: By) => change('resume_worker', sql.resumeWorker, workerId, by)
+
+function change(name: 'drain_worker' | 'resume_worker', update: typeof sql.drainWorker, workerId: string, by: By) {
+  return command(name, function* work(again): Work<DrainOutcome> {
+    const id = { worker_id: workerId }
+    const before = yield* one(sql.holdWorker, id)
+    if (before === undefined) return null
+    if (before.revoked_at !== null) return { kind: 'revoked' }
+    const draining = name === 'drain_worker'
+    if (!(yield* isRecorded(again, by)) && (yield* query(update, id)).length > 0) {
+      const action = draining ? 'worker.drain' : 'worker.resume'
+      yield* record(by, action, workerId, { name: before.name, draining: !draining }, { draining })
+    }
+    return { kind: 'shown', worker: yield* exactlyOne(sql.findWorker, id) }
   })
 }
 

@@ -1,6 +1,8 @@
 import { createHmac } from 'node:crypto'
 import type { World } from '@ichido/sdk/world'
 import { realWorld } from '../../node/world.ts'
+import { CALLBACKS } from '../../core/webhooks/webhook.ts'
+import { sql } from '../store/store.ts'
 import type { Call, TestApp } from './app.ts'
 import { signIn } from './sessions.ts'
 import { registeredWorker, type WorkerCalls } from './worker-calls.ts'
@@ -23,10 +25,12 @@ export const IDENTITIES = [
   'other stream token',
   'expired stream token',
   'enroll token',
-  // Sessions of `owner`.
+  // Sessions of `owner`; the revoked token had the role of an administrator.
   'session',
   'session without CSRF token',
+  'session with a wrong CSRF token',
   'session, other site',
+  'session of a revoked token',
   'open mode, other site',
   'open mode, proxy',
   // This one comes last, because it creates a token, which ends open mode.
@@ -123,7 +127,14 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
     error_message: 'It broke',
     retryable: false,
   })
-  const held = await submit({ kind: 'work', queue, idempotency_key: key, labels: { of: 'scene' } })
+  const held = await submit({
+    kind: 'work',
+    queue,
+    idempotency_key: key,
+    labels: { of: 'scene' },
+    callback_url: PUBLIC_URL,
+  })
+  await tellCallback(http, held)
   const [lease] = await worker.lease(queue, { start: true })
   const zpe = (await make<{ job_id: string }>(owner, 'POST', '/calc/zpe/jobs', JOB)).job_id
   await leaseZpe(worker, zpe)
@@ -186,6 +197,14 @@ export async function accessScene(http: TestApp, n: number, tokens: Partial<Toke
   }
 }
 
+/** A message about the job, as if the job had ended. */
+async function tellCallback({ services: { deps } }: TestApp, jobId: string): Promise<void> {
+  const text = `INSERT INTO ichido.webhook_deliveries (id, webhook_id, type, subject_id, subject_n, payload, url, host, user_id,
+      state, attempts, failures, created_at, ended_at)
+    VALUES ($1, '${CALLBACKS}', 'job.succeeded', $2, 1, '{}', '${PUBLIC_URL}', 'host', 'local', 'dead', 11, 11, 1, 1)`
+  await sql(deps.store, text, realWorld.uuid(), jobId)
+}
+
 interface Sender {
   workers: Record<'worker' | 'other worker' | 'revoked worker', WorkerCalls>
   otherJob: string
@@ -230,10 +249,22 @@ export async function credentials(
       return bearer(await clock.before(STREAM_TOKEN_LIFE_MS + 1, () => streamToken(jobId)))
     case 'session':
     case 'session without CSRF token':
+    case 'session with a wrong CSRF token':
     case 'session, other site': {
       const { cookie, page } = await signIn(http, tokens.owner ?? '')
       if (identity === 'session without CSRF token') return { headers: cookie }
+      if (identity === 'session with a wrong CSRF token') {
+        const other = await signIn(http, tokens.owner ?? '')
+        return { headers: { ...page, 'ichido-csrf': other.page['ichido-csrf'] } }
+      }
       return { headers: identity === 'session' ? page : { ...page, 'sec-fetch-site': 'cross-site' } }
+    }
+    case 'session of a revoked token': {
+      const { access } = http.services
+      const made = await access.createToken(LOCAL, { userId: OWNER, role: 'admin', name: '', ttlSeconds: null })
+      const { page } = await signIn(http, made.token)
+      await access.revokeToken(LOCAL, made.token_id)
+      return { headers: page }
     }
     case 'enroll token':
       return bearer(scene.enrollTokens[0])

@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import type { Role } from '../../core/limits/roles.ts'
 import { createMetrics } from '../../http/metrics/metrics.ts'
 import { createApp, type HttpOptions } from '../../http/server/app.ts'
+import { realWorld } from '../../node/world.ts'
 import { LOCAL_ADMIN } from '../../services/access/access.ts'
 import type { Deps } from '../../services/deps.ts'
 import type { Services } from '../../services/index.ts'
@@ -45,7 +46,7 @@ export async function testApp(
   engine: Engine,
   { deps = {}, alter, opened, ...changes }: Changes = {},
 ): Promise<TestApp> {
-  const metrics = changes.metrics ?? createMetrics()
+  const metrics = changes.metrics ?? createMetrics(deps.world ?? realWorld)
   const { services, close } = await testServices(engine, { ...deps, meter: metrics.meter }, opened)
   const app = await createApp({
     services: alter?.(services) ?? services,

@@ -1,3 +1,4 @@
+import type { SubmitInput } from '../../contract/submit.ts'
 import { openCourier } from '../../courier/http-courier.ts'
 import type { Courier } from '../../courier/port.ts'
 import { createDeliver } from '../../leader/duties/deliver.ts'
@@ -63,7 +64,7 @@ type Ends = 'succeed' | 'fail' | 'fail for good' | 'release'
 export async function endJob(
   services: Services,
   how: Ends = 'succeed',
-  input: { kind?: string; queue?: string; labels?: Record<string, string> } = {},
+  input: Partial<Pick<SubmitInput, 'kind' | 'queue' | 'labels' | 'callback_url'>> = {},
 ): Promise<string> {
   const queue = input.queue ?? unique('q')
   const submitted = await services.submission.submit(LOCAL_ADMIN, { kind: 'work', ...input, queue }, { key: null })

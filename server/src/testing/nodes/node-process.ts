@@ -17,8 +17,9 @@ export interface NodeChanges {
   shifted?: boolean
 }
 
-/** A node without HTTP. It prints its leadership status after every check. */
+/** A node without HTTP. It prints its leadership status after every check, and the answers to what the test asks. */
 const script = (databaseUrl: string, { shifted = false }: NodeChanges) => `
+  import { createInterface } from 'node:readline'
   import { startNode } from ${JSON.stringify(bundled(MAIN))}
   import { realWorld as world } from ${JSON.stringify(bundled(WORLD))}
   import { silentMeter } from ${JSON.stringify(bundled(METER))}
@@ -28,7 +29,27 @@ const script = (databaseUrl: string, { shifted = false }: NodeChanges) => `
   const databaseUrl = ${JSON.stringify(databaseUrl)}
   const storage = ${shifted} ? { pool: shiftedPool(databaseUrl) } : { databaseUrl }
   const node = await startNode({ storage, world, meter: { ...silentMeter, leadership }, allowNoFsync: false, onTrouble })
-  process.on('SIGTERM', () => node.close())`
+  const { submission, runs, series } = node.services
+  const tasks = {
+    async work({ queue, jobs }) {
+      for (let i = 0; i < jobs; i++) await submission.submit({ userId: 'local', role: 'admin' }, { kind: 'work', queue }, { key: null })
+      for (let ended = 0; ended < jobs; ) {
+        const leases = await runs.lease('w', { queues: [queue], kinds: [], max: jobs - ended, waitMs: 100, startId: world.uuid() })
+        for (const { lease_id } of leases) await runs.finish('w', lease_id, { verb: 'finish', result: '1', summaryText: null, freqsCsv: null, meta: null, costMicros: null })
+        ended += leases.length
+      }
+      return jobs
+    },
+    series: ({ queue }) => series.read('1h', queue),
+  }
+  createInterface(process.stdin).on('line', async (line) => {
+    const { ask, task } = JSON.parse(line)
+    console.log(JSON.stringify({ ask, answer: await tasks[task.name](task) }))
+  })
+  process.on('SIGTERM', () => node.close().then(() => process.stdin.destroy()))`
+
+/** Runs jobs of the queue from their submission to their end, or reads the series of the last hour. */
+type Task = { name: 'work'; queue: string; jobs: number } | { name: 'series'; queue: string | null }
 
 export interface LeadershipStatus {
   leads: boolean
@@ -43,10 +64,12 @@ export class NodeProcess {
   standing: LeadershipStatus | null = null
   /** Every change of the printed status, oldest first. */
   readonly changes: LeadershipStatus[] = []
+  readonly #answers = new Map<number, unknown>()
+  #asked = 0
 
   private constructor(databaseUrl: string, changes: NodeChanges) {
     const args = [...nodeArgs, '--input-type=module', '--eval', script(databaseUrl, changes)]
-    this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+    this.#child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] })
     this.#exited = once(this.#child, 'exit')
     if (this.#child.stdout !== null) createInterface(this.#child.stdout).on('line', (line) => this.#hear(line))
   }
@@ -58,7 +81,12 @@ export class NodeProcess {
   }
 
   #hear(line: string): void {
-    const standing = JSON.parse(line) as LeadershipStatus
+    const said = JSON.parse(line) as LeadershipStatus | { ask: number; answer: unknown }
+    if ('ask' in said) {
+      this.#answers.set(said.ask, said.answer)
+      return
+    }
+    const standing = said
     const changed = this.standing?.leads !== standing.leads || this.standing.epoch !== standing.epoch
     this.standing = standing
     if (changed) this.changes.push(standing)
@@ -69,6 +97,13 @@ export class NodeProcess {
     const beganMs = performance.now()
     await until('the node to lead', async () => this.standing?.leads)
     return performance.now() - beganMs
+  }
+
+  async do(task: Task): Promise<unknown> {
+    const ask = ++this.#asked
+    this.#child.stdin?.write(`${JSON.stringify({ ask, task })}\n`)
+    await until(`the node to ${task.name}`, async () => this.#answers.has(ask))
+    return this.#answers.get(ask)
   }
 
   signal(signal: 'SIGSTOP' | 'SIGCONT'): void {

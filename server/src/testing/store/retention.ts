@@ -32,6 +32,7 @@ export async function leftovers(store: Store): Promise<Record<string, number>> {
     'results',
     'events',
     'job_labels',
+    'callbacks',
     'dead_letters',
     'expired_keys',
     'once_counters',

@@ -162,7 +162,7 @@ describe('while runs change rooms', () => {
     const jobId = await scene.submitted()
     const [leases, canceled] = await nodes.meet(leaseBatch([scene.leaseItem()]), cancelJob(jobId))
     expect(leases.leases.flat()).toHaveLength(1)
-    expect(canceled).toEqual({ kind: 'canceled', queue: scene.queue })
+    expect(canceled).toEqual({ kind: 'canceled', queue: scene.queue, jobKind: 'work' })
     expect(text((await scene.runs(jobId))[0], 'state')).toBe('CANCELED')
   })
 
@@ -172,7 +172,7 @@ describe('while runs change rooms', () => {
     const lease = await scene.leased()
     const [released, canceled] = await nodes.meet(releaseBatch([scene.releaseItem(lease)]), cancelJob(lease.jobId))
     expect(released).toMatchObject([{ kind: 'released', state: 'ORPHANED' }])
-    expect(canceled).toEqual({ kind: 'canceled', queue: scene.queue })
+    expect(canceled).toEqual({ kind: 'canceled', queue: scene.queue, jobKind: 'work' })
     expect(await scene.lease()).toEqual([])
   })
 

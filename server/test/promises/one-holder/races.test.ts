@@ -119,7 +119,7 @@ describe('two leases race', () => {
     const scene = newScene()
     const first = await scene.submitted()
     expect(await nodes.meet(cancelJob(first), leasesFor([scene.leaseItem()]))).toEqual([
-      { kind: 'canceled', queue: scene.queue },
+      { kind: 'canceled', queue: scene.queue, jobKind: 'work' },
       [[]],
     ])
     const second = await scene.submitted()
@@ -164,7 +164,7 @@ test('the second of two cancels is a duplicate, and the estimate is returned onc
   await scene.submitted({ estimatedCostMicros: toMicros(3) })
   const jobId = await scene.submitted({ estimatedCostMicros: toMicros(2) })
   expect(await nodes.meet(cancelJob(jobId), cancelJob(jobId))).toEqual([
-    { kind: 'canceled', queue: scene.queue },
+    { kind: 'canceled', queue: scene.queue, jobKind: 'work' },
     { kind: 'repeated' },
   ])
   expect((await nodes.a().read(findQuota(scene.userId))).spentMicros).toBe(toMicros(3))

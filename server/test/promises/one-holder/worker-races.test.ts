@@ -182,7 +182,14 @@ describe("a revocation races with a worker's calls on its lease", () => {
 
 describe("a revocation races with the worker's tokens", () => {
   const renew = (scene: Scene & { tokenHash: string }, newTokenHash: string) =>
-    renewToken({ workerId: scene.workerId, tokenHash: scene.tokenHash, newTokenHash, ttlMs: HOUR_MS, keepMs: HOUR_MS })
+    renewToken({
+      workerId: scene.workerId,
+      tokenHash: scene.tokenHash,
+      newTokenHash,
+      ttlMs: HOUR_MS,
+      keepMs: HOUR_MS,
+      meta: null,
+    })
 
   test('a token that was renewed first is revoked with the others', async () => {
     const scene = await newScene()

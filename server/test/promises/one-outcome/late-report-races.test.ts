@@ -65,7 +65,7 @@ describe('a late result races with a cancel', () => {
     const scene = newScene()
     const lease = await lapsedRun(scene)
     expect(await nodes.meet(cancelJob(lease.jobId), late(scene, lease))).toEqual([
-      { kind: 'canceled', queue: scene.queue },
+      { kind: 'canceled', queue: scene.queue, jobKind: 'work' },
       { kind: 'refused', reason: 'ALREADY_ENDED' },
     ])
     expect(await states(scene, lease)).toEqual(['TIMED_OUT', 'CANCELED'])

@@ -71,7 +71,7 @@ test('a job that is canceled alone meanwhile is skipped, and ends once', async (
   const [first = '', second = ''] = await submitted(scene, 3)
   const { operation, stepOf } = await begun(scene, 'cancel')
   const [single, step] = await nodes.meet(cancelJob(second), stepOf(operation))
-  expect(single).toEqual({ kind: 'canceled', queue: scene.queue })
+  expect(single).toEqual({ kind: 'canceled', queue: scene.queue, jobKind: 'work' })
   expect(step.canceled).toHaveLength(2)
   expect(await progress(nodes.a(), operation)).toMatchObject({ done: 2, skipped: 1 })
   expect(await scene.runs(second)).toHaveLength(1)

@@ -1,9 +1,9 @@
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { FakeWorld, settled } from '../../../../../scripts/testing/fake-world.ts'
-import { gainIdentity, type Identity, type IdentityOptions, TokenKeeper } from './identity.ts'
+import { AGENT_VERSION, gainIdentity, type Identity, type IdentityOptions, TokenKeeper } from './identity.ts'
 
 const HOUR_MS = 3_600_000
 const LIFE_MS = 7 * 24 * HOUR_MS
@@ -67,6 +67,13 @@ test('an enroll token registers an agent once; only the owner can read its file'
   expect(await gainIdentity(options())).toMatchObject({ worker_id: WORKER, worker_token: 'token-2' })
   expect(await gainIdentity(options({ enroll: null }))).toMatchObject({ worker_token: 'token-3' })
   expect(paths()).toEqual(['register', 'renew', 'renew'])
+  const meta = { hostname: hostname(), version: AGENT_VERSION, node: process.version }
+  for (const { body } of calls) expect(body).toMatchObject({ meta })
+})
+
+test('the version of the agent is that of its package', () => {
+  const manifest = JSON.parse(readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8'))
+  expect(AGENT_VERSION).toBe(manifest.version)
 })
 
 test('a registration without an answer is repeated with its id, even after a restart', async () => {

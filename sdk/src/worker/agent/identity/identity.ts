@@ -32,6 +32,15 @@ export interface IdentityOptions extends Pick<WorkerHttpOptions, 'url' | 'world'
   say(line: string): void
 }
 
+/** The version of the agent, which is that of its package. A test compares both. */
+export const AGENT_VERSION = '0.1.0'
+/** Facts for people. They are sent again with each renewal, because the agent and its machine may have been upgraded. */
+const META = {
+  hostname: hostname(),
+  platform: `${platform()} ${release()}`,
+  version: AGENT_VERSION,
+  node: process.version,
+}
 const CALL_TIMEOUT_MS = 30_000
 /** The token is renewed when this part of its lifetime is left. */
 const RENEW_PART = 0.5
@@ -87,7 +96,11 @@ function mayTake({ queues }: Identity, asked: readonly string[]): boolean {
 
 async function renew(identity: Identity, options: IdentityOptions): Promise<Identity> {
   const call = createWorkerCall({ ...options, token: () => identity.worker_token })
-  const { worker_token, expires_at } = (await call('/v1/workers/renew', {}, CALL_TIMEOUT_MS)) as RenewedShape
+  const { worker_token, expires_at } = (await call(
+    '/v1/workers/renew',
+    { meta: META },
+    CALL_TIMEOUT_MS,
+  )) as RenewedShape
   const times = { expires_at_ms: Date.parse(expires_at), gained_at_ms: options.world.now() }
   const renewed = { ...identity, worker_token, ...times }
   writeIdentity(options.file, renewed)
@@ -101,7 +114,7 @@ async function register(options: IdentityOptions, enrollToken: string, before: I
     enroll_token: enrollToken,
     ...(name === null ? {} : { name }),
     queues,
-    meta: { hostname: hostname(), platform: `${platform()} ${release()}`, node: process.version },
+    meta: META,
     register_id: registerId(options, enrollToken),
     ...(before === null ? {} : { worker_id: before.worker_id, worker_token: before.worker_token }),
   }

@@ -55,6 +55,17 @@ function troubled() {
 
 const away = () => new IchidoError('UNAVAILABLE', 'ECONNREFUSED')
 
+test('a drain is announced once, and again after a run began', async () => {
+  const said: string[] = []
+  const announcer = new RunAnnouncer((line) => void said.push(line), new FakeWorld())
+  const drained = 'the control plane drains this worker: it gets no new jobs until it is resumed'
+  for (let i = 0; i < 3; i++) announcer.draining()
+  expect(said).toEqual([drained])
+  await announcer.of(async () => 'released')({ lease: { job_id: 'j', kind: 'k', attempt: 1 } } as RunInHand)
+  for (let i = 0; i < 3; i++) announcer.draining()
+  expect(said.slice(3)).toEqual([drained])
+})
+
 test('each error is shown at most once a minute', async () => {
   const { world, said, trouble } = troubled()
   for (let i = 0; i < 3; i++) trouble.on(away())

@@ -12,11 +12,12 @@ const MESSAGES_MAX = 1_000
 const BEGINNING_MAX = 80
 const END_MAX = 120
 
-/** Announces the start and the end of each run, and counts the running ones. */
+/** Announces the start and the end of each run, and a drain, and counts the running ones. */
 export class RunAnnouncer {
   readonly #say: (line: string) => void
   readonly #world: Pick<World, 'monotonic'>
   running = 0
+  #drains = false
 
   constructor(say: (line: string) => void, world: Pick<World, 'monotonic'>) {
     this.#say = say
@@ -29,6 +30,7 @@ export class RunAnnouncer {
       const which = `job ${jobId} (${kind}, attempt ${attempt})`
       const beganMs = this.#world.monotonic()
       this.#say(`${which} began`)
+      this.#drains = false
       this.running++
       try {
         const outcome = await work(run)
@@ -39,6 +41,13 @@ export class RunAnnouncer {
         this.running--
       }
     }
+  }
+
+  /** Called for each poll that is told so; it is announced once, until a run begins. */
+  readonly draining = (): void => {
+    if (this.#drains) return
+    this.#drains = true
+    this.#say('the control plane drains this worker: it gets no new jobs until it is resumed')
   }
 }
 

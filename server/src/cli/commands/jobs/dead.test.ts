@@ -15,7 +15,7 @@ import {
 } from '../../testing/cli.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'ichido-dead-test-'))
-const QUEUES = ['listed', 'some', 'slow', 'killed', 'retried']
+const QUEUES = ['listed', 'some', 'slow', 'killed', 'retried', 'missed']
 let server: Serving
 let env = { ICHIDO_URL: '' }
 let workerToken = ''
@@ -137,6 +137,8 @@ describe('dead', () => {
   })
 })
 
+const NO_JOB = '01a1e150-0f86-71de-92fc-23ac1bcde25e'
+
 describe('jobs, many at once', () => {
   const submitted = async (queue: string, count: number): Promise<string[]> => {
     const jobs = Array.from({ length: count }, () => ({ kind: 'sort', queue }))
@@ -165,7 +167,16 @@ describe('jobs, many at once', () => {
     const [one = '', two = '', three = ''] = await submitted('named', 3)
     expect(await ichido('jobs', 'cancel', one, two)).toMatchObject({ code: 0 })
     const again = await ichido('jobs', 'cancel', two, three)
-    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('1 of these jobs could not be canceled') })
+    expect(again).toMatchObject({ code: 0, stderr: expect.stringMatching(/The others were canceled before\.\n$/) })
+    const [failed = ''] = await dead('missed', 1)
+    const missed = await ichido('jobs', 'cancel', two, failed, NO_JOB)
+    expect(missed.code).toBe(1)
+    expect(missed.stderr).toContain(
+      '2 of these jobs could not be canceled. A cancel changes only jobs that have not ended.\nTheir states now:\nJOB ',
+    )
+    expect(missed.stderr.split('\n').slice(-3, -1)).toEqual([`${failed}  FAILED`, `${NO_JOB}  not found`])
+    const retried = await ichido('jobs', 'retry', failed, NO_JOB)
+    expect(retried).toMatchObject({ code: 1, stderr: expect.stringContaining(`1 of these jobs could not be retried.`) })
   })
 
   test('are changed without waiting, watched and aborted', async () => {

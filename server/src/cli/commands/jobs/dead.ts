@@ -15,7 +15,7 @@ import { followProgress } from '../../output/follow.ts'
 import { facts, instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { instantOf, wholeNumber } from '../../values.ts'
+import { pastOf, wholeNumber } from '../../values.ts'
 
 interface FilterFlags {
   queue?: string
@@ -83,8 +83,8 @@ function filtered(command: Command): Command {
     .option('--kind <name>')
     .option('--error-code <code>')
     .option('--user <id>')
-    .option('--since <instant>', 'became a dead letter at this instant or later', instantOf)
-    .option('--until <instant>', 'became a dead letter before this instant', instantOf)
+    .option('--since <when>', 'became a dead letter at this instant or later; or how long ago, such as 2h', pastOf)
+    .option('--until <when>', 'became a dead letter before this instant; or how long ago', pastOf)
     .option('--text <text>', "a text that the error's message contains")
 }
 

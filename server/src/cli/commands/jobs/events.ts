@@ -1,6 +1,7 @@
 import type { EventOfAllShape, EventsOfAllShape } from '@ichido/sdk/protocol'
 import { lineForTerminal } from '@ichido/sdk/terminal'
 import type { Command } from 'commander'
+import { isUuid } from '../../../contract/common.ts'
 import { type Connection, connect, query } from '../../connection/connect.ts'
 import { jobIdOf } from '../../connection/job-id.ts'
 import { followStream } from '../../connection/stream.ts'
@@ -9,6 +10,7 @@ import { EXIT, Failure } from '../../output/exit.ts'
 import { eventText } from '../../output/follow.ts'
 import { instant, printPage } from '../../output/print.ts'
 import { out, outJson } from '../../output/terminal.ts'
+import { commandLine } from '../../self.ts'
 
 interface EventFlags extends ListFlags {
   job?: string
@@ -36,7 +38,11 @@ export function addEvents(program: Command): void {
 
 async function print({ job, json, follow = false, ...rest }: EventFlags): Promise<void> {
   const connection = connect()
-  const filter = { ...rest, job_id: job && (await jobIdOf(connection, job)) }
+  const jobId = job === undefined ? undefined : await jobIdOf(connection, job)
+  if (jobId !== undefined && !isUuid(jobId)) {
+    throw new Failure(`${job} is not the id of a job.`, `List them: ${commandLine('jobs list')}`, EXIT.usage)
+  }
+  const filter = { ...rest, job_id: jobId }
   if (!follow) return printList(await firstPage(connection, filter), json)
   if (rest.limit !== undefined) throw new Failure('--limit goes without --follow.', undefined, EXIT.usage)
   for await (const { data } of followStream(connection, `/v1/events${query(filter)}`)) {

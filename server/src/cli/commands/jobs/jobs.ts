@@ -1,4 +1,5 @@
 import {
+  type CallbackShape,
   IchidoError,
   type JobDetail,
   type JobShape,
@@ -147,6 +148,13 @@ async function list({ json, limit, cursor, watch = false, ...flags }: JobListFla
 }
 
 /** The result in one line, cut to a readable length. */
+function callbackText({ url, delivery }: CallbackShape): string {
+  if (delivery === null) return url
+  const { state, attempts, last_error } = delivery
+  const tries = attempts === 1 ? '1 try' : `${attempts} tries`
+  return `${url} (${[`${state} after ${tries}`, last_error].filter(Boolean).join(': ')})`
+}
+
 async function resultText({ job_id: jobId, state }: JobDetail): Promise<string | null> {
   if (state !== 'SUCCEEDED') return null
   const { result } = await connect().ask<ResultShape>('GET', `/v1/jobs/${jobId}/result`)
@@ -186,6 +194,7 @@ async function show(job: JobDetail): Promise<void> {
       ['priority', String(job.priority)],
       ['created', instant(job.created_at)],
       ['due', instant(job.run_at)],
+      ['callback', job.callback && callbackText(job.callback)],
       ['waiting for', job.waiting_for && waitingText(job.waiting_for)],
       ['cancel asked', job.cancel_requested_at && instant(job.cancel_requested_at)],
       ['finished', job.finished_at && instant(job.finished_at)],

@@ -1,15 +1,15 @@
 import { createInterface } from 'node:readline/promises'
-import type { OperationDryRun, OperationShape, Page } from '@ichido/sdk/protocol'
+import { IchidoError, type OperationDryRun, type OperationShape, type Page } from '@ichido/sdk/protocol'
 import type { Command } from 'commander'
 import { type Connection, connect, query } from '../../connection/connect.ts'
 import { jobIdsOf } from '../../connection/job-id.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { followProgress } from '../../output/follow.ts'
-import { instant, printPage, sayOrJson } from '../../output/print.ts'
+import { instant, printPage, sayOrJson, table } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { instantOf, seconds, wholeNumber } from '../../values.ts'
+import { labelFilter, pastOf, seconds, states, wholeNumber } from '../../values.ts'
 
 export interface JobFilterFlags {
   state?: string
@@ -36,27 +36,27 @@ export interface BulkFlags extends JobFilterFlags, JsonFlag {
 /** Adds the flags of a filter of jobs. */
 export function withJobFilter(command: Command): Command {
   return command
-    .option('--state <states>', 'one or more states, such as PENDING,RUNNING')
+    .option('--state <states>', 'one or more states, such as PENDING,RUNNING', states)
     .option('--queue <name>')
     .option('--kind <name>')
     .option('--user <id>')
-    .option('--label <name=value>')
+    .option('--label <name=value>', 'jobs with this label', labelFilter)
     .option('--key <key>', 'the job that was submitted with this key')
     .option('--error-code <code>', "the code of the latest run's error")
     .option('--text <text>', 'a text in the kind, a label, the error message or a small payload')
     .option('--waiting-longer-than <time>', 'due for longer than this, such as 10m, and no worker has it', seconds)
-    .option('--since <instant>', 'made at this instant or later', instantOf)
-    .option('--until <instant>', 'made before this instant', instantOf)
+    .option('--since <when>', 'made at this instant or later; or how long ago, such as 2h', pastOf)
+    .option('--until <when>', 'made before this instant; or how long ago', pastOf)
 }
 
 export function jobFilterOf(flags: JobFilterFlags) {
   const { state, queue, kind, user, label, key, errorCode, text, waitingLongerThan, since, until } = flags
   return {
-    state: state?.toUpperCase(),
+    state,
     queue,
     kind,
     user_id: user,
-    label: label?.replace('=', ':'),
+    label,
     key,
     error_code: errorCode,
     text,
@@ -112,10 +112,37 @@ export async function changeJobs(action: BulkAction, given: readonly string[], f
   }
   const ended = await followOperation(connection, begun.operation_id)
   finish(ended, flags.json)
-  const { done } = ended
-  if (jobIds.length > 0 && done < new Set(jobIds).size) {
-    throw new Failure(`${new Set(jobIds).size - done} of these jobs could not be ${VERBS[action]}.`)
+  const named = [...new Set(jobIds)]
+  if (ended.done < named.length) await explainMissed(connection, action, named, ended.done)
+}
+
+/** More jobs than this are not shown. */
+const EXPLAINED_MAX = 20
+const CHANGES = { cancel: 'jobs that have not ended', retry: 'jobs that ended without success' } as const
+
+/** The states of the jobs tell why fewer were changed than were named. A job that was canceled before needs no cancel. */
+async function explainMissed(
+  { transport }: Connection,
+  action: BulkAction,
+  jobIds: readonly string[],
+  done: number,
+): Promise<void> {
+  const found: { jobId: string; state: string }[] = []
+  for (const jobId of jobIds) {
+    const job = await transport.get(jobId).catch(orMissing)
+    const isCanceled = action === 'cancel' && (job?.state === 'CANCELED' || job?.cancel_requested_at != null)
+    if (!isCanceled) found.push({ jobId, state: job?.state ?? 'not found' })
   }
+  if (found.length === 0) return say('The others were canceled before.')
+  const missed = action === 'cancel' ? found.length : jobIds.length - done
+  const shown = table(found.slice(0, EXPLAINED_MAX), { JOB: ({ jobId }) => jobId, STATE: ({ state }) => state })
+  const message = `${missed} of these jobs could not be ${VERBS[action]}. A ${action} changes only ${CHANGES[action]}.`
+  throw new Failure(message, `Their states now:\n${shown}`)
+}
+
+function orMissing(error: unknown): null {
+  if (error instanceof IchidoError && error.code === 'NOT_FOUND') return null
+  throw error
 }
 
 /** "cancel 4 jobs, 2 of them RUNNING". */

@@ -37,6 +37,7 @@ const FLAGS = {
   labels: '--label',
   estimated_cost: '--estimated-cost',
   key_ttl_hours: '--key-ttl-hours',
+  callback_url: '--callback-url',
 }
 
 interface SubmitFlags extends BackoffFlags {
@@ -51,6 +52,7 @@ interface SubmitFlags extends BackoffFlags {
   maxAttempts?: number
   timeoutSeconds?: number
   estimatedCost?: number
+  callbackUrl?: string
   file?: string[]
   offline?: boolean
   wait?: boolean
@@ -78,6 +80,7 @@ export function addSubmit(program: Command): void {
     .option('--max-attempts <n>', `how many runs may start and fail (default: ${DEFAULT_MAX_ATTEMPTS})`, wholeNumber)
     .option('--timeout-seconds <time>', 'the time limit of one run, such as 10m; a plain number is in seconds', seconds)
     .option('--estimated-cost <n>', 'charged against the cost limit', number)
+    .option('--callback-url <url>', 'a URL that gets a signed message when the job ends')
     .addOption(
       new Option(
         '--file <path>',
@@ -150,6 +153,7 @@ function toRequest(kind: string, flags: SubmitFlags, files: readonly GivenFile[]
     labels: flags.label,
     estimated_cost: flags.estimatedCost,
     key_ttl_hours: flags.keyTtlHours,
+    callback_url: flags.callbackUrl,
     artifacts: files.length === 0 ? undefined : files.map(listed),
   }
 }

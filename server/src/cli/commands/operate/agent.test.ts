@@ -395,6 +395,24 @@ test.concurrent('an agent refuses wrong options, and ends when it is revoked', a
   expect(readLedger(ledger)).toHaveLength(length)
 })
 
+test.concurrent('a drained agent says so once, and takes the job when it is resumed', async () => {
+  const queue = unique('drained')
+  const state = join(folder, unique('state'))
+  const args = ['--enroll', await enrollToken(server.url, queue)]
+  const started = await startAgent({ url: server.url, queue, work: ['--exec', 'true'], state, args })
+  await vi.waitFor(() => expect(started.stderr()).toContain('takes drained'), WITHIN)
+  const { worker_id: workerId } = JSON.parse(readFileSync(join(state, 'identity.json'), 'utf8'))
+  await ask(server.url, 'POST', `/v1/workers/${workerId}/drain`)
+  const { job_id: jobId } = await submit(queue, null)
+  await vi.waitFor(() => expect(started.stderr()).toContain('the control plane drains this worker'), WITHIN)
+  expect(await job(jobId)).toMatchObject({ state: 'PENDING' })
+  const worker = await ask<{ meta: object }>(server.url, 'POST', `/v1/workers/${workerId}/resume`)
+  expect(worker.meta).toMatchObject({ version: expect.stringMatching(/^\d+\.\d+\.\d+$/) })
+  expect(await result(jobId)).toMatchObject({ state: 'SUCCEEDED' })
+  expect(started.stderr().match(/drains this worker/g)).toHaveLength(1)
+  await started.drain()
+})
+
 test.concurrent('a job of compat/cloud is completed by `ichido worker --exec`', async () => {
   const env = { ICHIDO_URL: server.url }
   const provider = 'somewhere'

@@ -3,7 +3,7 @@ import type { Command } from 'commander'
 import { connect, query } from '../../connection/connect.ts'
 import { type ListFlags, paged } from '../../flags.ts'
 import { instant, oneLine, printPage } from '../../output/print.ts'
-import { instantOf } from '../../values.ts'
+import { pastOf } from '../../values.ts'
 
 interface AuditFlags extends ListFlags {
   actor?: string
@@ -22,8 +22,8 @@ export function addAudit(program: Command): void {
     .option('--actor <user>', 'only changes by this user')
     .option('--action <action>', 'only changes of this sort, such as job.cancel')
     .option('--subject <name>', 'only changes of the thing with this id or name')
-    .option('--from <instant>', 'made at this instant or later', instantOf)
-    .option('--to <instant>', 'made before this instant', instantOf)
+    .option('--from <when>', 'made at this instant or later; or how long ago, such as 2h', pastOf)
+    .option('--to <when>', 'made before this instant; or how long ago', pastOf)
   paged(listed).action(list)
 }
 

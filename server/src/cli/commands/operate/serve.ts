@@ -84,7 +84,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     askStore: () => starting.then((node) => node.services.deps.store.health()),
   })
   const onTrouble = troubles.on
-  const metrics = createMetrics()
+  const metrics = createMetrics(world)
   const { storage, allowNoFsync, artifacts, settings: fixed } = config
   const given = {
     storage,

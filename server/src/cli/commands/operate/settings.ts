@@ -1,10 +1,11 @@
 import type { Page, SettingShape } from '@ichido/sdk/protocol'
 import { type Command, InvalidArgumentError } from 'commander'
-import { connect } from '../../connection/connect.ts'
+import { unitOfSetting } from '../../../core/limits/duration.ts'
+import { type Connection, connect } from '../../connection/connect.ts'
 import type { JsonFlag } from '../../flags.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { instant, printFacts, printPage } from '../../output/print.ts'
-import { days, number, seconds } from '../../values.ts'
+import { number, timeIn } from '../../values.ts'
 
 export function addSettings(program: Command): void {
   const settings = program.command('settings').description('list, show and change the settings of the server')
@@ -25,8 +26,9 @@ export function addSettings(program: Command): void {
     .description('change a setting on all nodes, without a restart; a time may be given as 30s, 10m, 2h or 7d')
     .option('--json', 'print JSON')
     .action(async (name: string, text: string, { json }: JsonFlag) => {
-      const value = parseValue(name, text)
-      print(await connect().ask<SettingShape>('PUT', pathOf(name), { value }), json)
+      const { ask } = connect()
+      const value = await parseValue(name, text, ask)
+      print(await ask<SettingShape>('PUT', pathOf(name), { value }), json)
     })
   settings
     .command('reset <setting>')
@@ -41,13 +43,14 @@ function pathOf(name: string): string {
   return `/v1/settings/${encodeURIComponent(name)}`
 }
 
-/** The end of a setting's name says the unit of its value. */
-function parseValue(name: string, text: string): number {
-  const parse = name.endsWith('_seconds') ? seconds : /_days(_db)?$/.test(name) ? days : number
+async function parseValue(name: string, text: string, ask: Connection['ask']): Promise<number> {
+  const unit = unitOfSetting(name)
   try {
-    return parse(text)
+    return unit === null ? number(text) : timeIn(unit)(text)
   } catch (error) {
     if (!(error instanceof InvalidArgumentError)) throw error
+    // A wrong name explains more than a wrong value.
+    await ask<SettingShape>('GET', pathOf(name))
     throw new Failure(`${text} is not a value of ${name}. ${error.message}`, undefined, EXIT.usage)
   }
 }

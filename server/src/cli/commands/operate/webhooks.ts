@@ -13,7 +13,7 @@ import { connect, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
 import { say } from '../../output/terminal.ts'
-import { secretFrom } from '../../values.ts'
+import { labelFilter, secretFrom } from '../../values.ts'
 
 export function addWebhooks(program: Command): void {
   const webhooks = program.command('webhooks').description('manage webhooks: messages about ends of jobs and alerts')
@@ -78,7 +78,7 @@ function filtered(command: Command): Command {
     .addOption(new Option('--events <types...>', 'only these types of messages').choices(WEBHOOK_EVENTS))
     .option('--queue <queue>', 'only jobs of this queue')
     .option('--kind <kind>', 'only jobs of this kind')
-    .option('--label <name:value>', 'only jobs with this label')
+    .option('--label <name=value>', 'only jobs with this label', labelFilter)
 }
 
 function pathOf(id: string): string {
@@ -112,7 +112,11 @@ async function update(id: string, { json, enable, disable, ...change }: UpdateFl
 
 async function listDeliveries(id: string, { json, ...place }: ListFlags & { state?: string }): Promise<void> {
   const path = `${pathOf(id)}/deliveries${query({ ...place })}`
-  printPage(await connect().ask<Page<DeliveryShape>>('GET', path), json, 'No deliveries.', {
+  printDeliveries(await connect().ask<Page<DeliveryShape>>('GET', path), json)
+}
+
+export function printDeliveries(page: Page<DeliveryShape>, json: boolean | undefined): void {
+  printPage(page, json, 'No deliveries.', {
     ID: (delivery) => delivery.delivery_id,
     TYPE: (delivery) => delivery.type,
     JOB: (delivery) => delivery.job_id ?? '-',

@@ -87,6 +87,50 @@ test('show takes the name of a worker; several with that name are listed', async
   expect(none.stderr).toContain('There is no worker nobody')
 })
 
+test('drain and revoke take a name, and prefer the worker that is not revoked', async () => {
+  const enroll = async () => register((await ichido('enroll', 'again', '--queue', 'a')).stdout)
+  const [old, now] = [await enroll(), await enroll()]
+  expect((await ichido('drain', 'again')).stderr).toContain('2 workers are named again')
+  expect(await json('revoke', old.worker_id)).toMatchObject({ worker_id: old.worker_id })
+  expect(await json('drain', 'again')).toMatchObject({ worker_id: now.worker_id, draining_since: expect.any(String) })
+  expect((await ichido('list')).stdout).toMatch(new RegExp(`^${now.worker_id}  again +online, drained +0 `, 'm'))
+  expect((await ichido('show', 'again')).stdout).toMatch(/^draining +since 20\S+Z$/m)
+  expect(await ichido('resume', 'again')).toMatchObject({ code: 0, stderr: 'Worker again gets jobs again.\n' })
+  expect(await json('revoke', 'again')).toMatchObject({ worker_id: now.worker_id })
+  const refused = await ichido('drain', now.worker_id)
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('This worker was revoked') })
+})
+
+test('drain waits until the worker holds no job, or until its time is up', async () => {
+  const { worker_id, worker_token } = await register((await ichido('enroll', 'busy', '--queue', 'drained')).stdout)
+  const post = async (path: string, body: object) => {
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${worker_token}` }
+    return fetch(`${env.ICHIDO_URL}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+  }
+  const job = await runJson(['submit', 'work', '--queue', 'drained'], env)
+  const leased = await post('/v1/leases', { queues: ['drained'], start: true })
+  const [{ lease_id }] = ((await leased.json()) as { leases: [{ lease_id: string }] }).leases
+
+  const drained = await ichido('drain', 'busy')
+  expect(drained).toMatchObject({ code: 0, stdout: '' })
+  expect(drained.stderr).toBe('Worker busy drains: it gets no new jobs, and goes on with 1 job.\n')
+  expect((await ichido('show', 'busy')).stdout).toMatch(
+    new RegExp(`^HOLDS +KIND +QUEUE +ATTEMPT +SINCE\n${job.job_id}  work  drained  1 +20\\S+Z$`, 'm'),
+  )
+  const late = await ichido('drain', 'busy', '--wait', '--timeout', '1s')
+  expect(late).toMatchObject({ code: 3, stdout: '' })
+  expect(late.stderr).toMatch(/^busy drains: 1 job left\nWorker busy still holds 1 job after 1 s; it drains on\.\n/)
+  expect(late.stderr).toContain(`workers resume ${worker_id}`)
+
+  const waiting = ichido('drain', 'busy', '--wait', '--json')
+  expect((await post(`/v1/leases/${lease_id}/result`, { result: 1 })).status).toBe(200)
+  const done = await waiting
+  expect(done.code).toBe(0)
+  expect(JSON.parse(done.stdout)).toMatchObject({ worker_id, live_leases: 0, draining_since: expect.any(String) })
+  const again = await ichido('drain', 'busy', '--wait')
+  expect(again.stderr).toBe('Worker busy is drained: it gets no new jobs, and holds none.\n')
+})
+
 test('enroll --json; without a program the line has a placeholder', async () => {
   const made = await json('enroll', 'pc', '--queue', 'a', '--ttl', '5m')
   expect(made).toMatchObject({ label: 'pc', queues: ['a'], ttl_seconds: 300, public_url: null })
@@ -200,7 +244,10 @@ test.each([
   { args: ['enroll', 'pc', '--queue', 'a', '--ttl', 'soon'], says: 'a time like', code: 2 },
   { args: ['enroll', 'pc', '--queue', 'no spaces'], says: 'INVALID_PAYLOAD', code: 2 },
   { args: ['show', '01a1e12b-0000-7000-8000-000000000000'], says: 'NOT_FOUND', code: 1 },
-  { args: ['revoke', 'nobody'], says: 'There is no worker "nobody": ids look like', code: 2 },
+  { args: ['revoke', 'nobody'], says: 'There is no worker nobody', code: 1 },
+  { args: ['drain', 'nobody'], says: 'There is no worker nobody', code: 1 },
+  { args: ['drain', 'nobody', '--timeout', '1s'], says: '--timeout goes with --wait', code: 2 },
+  { args: ['resume', '01a1e12b-0000-7000-8000-000000000000'], says: 'NOT_FOUND', code: 1 },
 ])('ichido workers $args', async ({ args, says, code }) => {
   const ended = await ichido(...args)
   expect(ended).toMatchObject({ code, stdout: '' })

@@ -12,12 +12,18 @@ import { isUuid } from '../../../contract/common.ts'
 import { allPages, connect, processEnv, query } from '../../connection/connect.ts'
 import { type JsonFlag, type ListFlags, paged } from '../../flags.ts'
 import { AUTHORITY_FILE, agentLine, PLACEHOLDER } from '../../output/agent-line.ts'
-import { Failure } from '../../output/exit.ts'
+import { EXIT, Failure } from '../../output/exit.ts'
+import { followProgress } from '../../output/follow.ts'
 import { instant, printFacts, printPage, sayOrJson, table } from '../../output/print.ts'
 import { out, outJson, paint, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
 import { seconds, several } from '../../values.ts'
 import { warnOfFolder } from './worker.ts'
+
+interface DrainFlags extends JsonFlag {
+  wait?: boolean
+  timeout?: number
+}
 
 interface EnrollFlags extends JsonFlag {
   queue: string[]
@@ -27,7 +33,7 @@ interface EnrollFlags extends JsonFlag {
 }
 
 export function addWorkers(program: Command): void {
-  const workers = program.command('workers').description('enroll, list, show and revoke remote workers')
+  const workers = program.command('workers').description('enroll, list, show, drain and revoke remote workers')
   paged(workers.command('list').description('list workers, newest first')).action(list)
   workers
     .command('show <worker>')
@@ -48,8 +54,20 @@ export function addWorkers(program: Command): void {
     .option('--json', 'print JSON')
     .action(enroll)
   workers
-    .command('revoke <worker-id>')
-    .description('revoke a worker for good, and end its leases')
+    .command('drain <worker>')
+    .description('give the worker with this id or name no new jobs; the jobs that it holds go on')
+    .option('--wait', 'wait until it holds no job')
+    .option('--timeout <time>', 'stop waiting after this long, such as 10m', seconds)
+    .option('--json', 'print JSON')
+    .action(drain)
+  workers
+    .command('resume <worker>')
+    .description('give a worker that drains jobs again')
+    .option('--json', 'print JSON')
+    .action(resume)
+  workers
+    .command('revoke <worker>')
+    .description('revoke the worker with this id or name for good, and end its leases')
     .option('--json', 'print JSON')
     .action(revoke)
 }
@@ -58,13 +76,18 @@ function pathOf(workerId: string): string {
   return `/v1/workers/${encodeURIComponent(workerId)}`
 }
 
+const stateOf = (worker: WorkerShape) =>
+  worker.draining_since === null ? worker.state : `${worker.state}, ${drainOf(worker)}`
+const drainOf = ({ live_leases }: WorkerShape) => (live_leases === 0 ? 'drained' : 'draining')
+const jobsText = ({ live_leases }: WorkerShape) => `${live_leases} ${live_leases === 1 ? 'job' : 'jobs'}`
+
 const queuesOf = ({ queues }: WorkerShape) => queues?.join(', ') ?? 'all'
 
 async function list({ json, ...place }: ListFlags): Promise<void> {
   printPage(await connect().ask<Page<WorkerShape>>('GET', `/v1/workers${query({ ...place })}`), json, 'No workers.', {
     WORKER: (worker) => worker.worker_id,
     NAME: (worker) => worker.name,
-    STATE: (worker) => worker.state,
+    STATE: stateOf,
     LEASES: (worker) => worker.live_leases,
     'LAST SEEN': (worker) => instant(worker.last_seen_at),
     'TOKEN UNTIL': (worker) => instant(worker.token_expires_at),
@@ -72,12 +95,14 @@ async function list({ json, ...place }: ListFlags): Promise<void> {
   })
 }
 
-/** The worker with this id or, as names are not unique, the only one with this name. */
+/** The worker with this id or, as names are not unique, the only one with this name. Revoked ones count only alone. */
 async function find(idOrName: string): Promise<WorkerShape> {
   const { ask } = connect()
   if (isUuid(idOrName)) return ask<WorkerShape>('GET', pathOf(idOrName))
-  const named: WorkerShape[] = []
-  for await (const worker of allPages<WorkerShape>(ask, '/v1/workers')) if (worker.name === idOrName) named.push(worker)
+  const all: WorkerShape[] = []
+  for await (const worker of allPages<WorkerShape>(ask, '/v1/workers')) if (worker.name === idOrName) all.push(worker)
+  const live = all.filter(({ state }) => state !== 'revoked')
+  const named = live.length > 0 ? live : all
   const [worker, ...others] = named
   if (worker === undefined)
     throw new Failure(`There is no worker ${idOrName}`, `List them: ${commandLine('workers list')}`)
@@ -97,6 +122,7 @@ async function show(idOrName: string, { json }: JsonFlag): Promise<void> {
     ['worker', worker.worker_id],
     ['name', worker.name],
     ['state', worker.state],
+    ['draining', worker.draining_since && `since ${instant(worker.draining_since)}`],
     ['queues', queuesOf(worker)],
     ['live leases', String(worker.live_leases)],
     ['registered', instant(worker.registered_at)],
@@ -106,6 +132,59 @@ async function show(idOrName: string, { json }: JsonFlag): Promise<void> {
     ['revoked', worker.revoked_at && instant(worker.revoked_at)],
     ['meta', Object.keys(worker.meta).length === 0 ? null : JSON.stringify(worker.meta)],
   ])
+  if (json || worker.holds.length === 0) return
+  const rows = table(worker.holds, {
+    HOLDS: (run) => run.job_id,
+    KIND: (run) => run.kind,
+    QUEUE: (run) => run.queue,
+    ATTEMPT: (run) => run.attempt,
+    SINCE: (run) => instant(run.assigned_at),
+  })
+  out(`\n${rows}`)
+  const more = worker.live_leases - worker.holds.length
+  if (more > 0) say(`It holds ${more} more.`)
+}
+
+async function drain(idOrName: string, { wait = false, timeout, json }: DrainFlags): Promise<void> {
+  if (timeout !== undefined && !wait) throw new Failure('--timeout goes with --wait.', undefined, EXIT.usage)
+  const { worker_id } = await find(idOrName)
+  const drained = await connect().ask<WorkerShape>('POST', `${pathOf(worker_id)}/drain`)
+  const worker = wait ? await followDrain(drained, timeout) : drained
+  if (worker.draining_since === null) throw new Failure(`Worker ${worker.name} was resumed before it held no job.`)
+  const goesOn = `Worker ${worker.name} drains: it gets no new jobs, and goes on with ${jobsText(worker)}.`
+  const isDone = `Worker ${worker.name} is drained: it gets no new jobs, and holds none.`
+  sayOrJson(worker, json, worker.live_leases === 0 ? isDone : goesOn)
+}
+
+/** Shows how many jobs are left until the worker holds none. */
+function followDrain(worker: WorkerShape, timeoutSeconds: number | undefined): Promise<WorkerShape> {
+  const { worker_id, name } = worker
+  let last = worker
+  return followProgress({
+    look: async () => {
+      last = await connect().ask<WorkerShape>('GET', pathOf(worker_id))
+      return last
+    },
+    hasEnded: ({ live_leases, draining_since }) => live_leases === 0 || draining_since === null,
+    text: (now) => `${name} drains: ${jobsText(now)} left`,
+    continues: {
+      message: `Worker ${name} drains on without this command.`,
+      advice: `See it with\n  ${commandLine(`workers show ${worker_id}`)}\nor end the drain with\n  ${commandLine(`workers resume ${worker_id}`)}`,
+    },
+    timeout:
+      timeoutSeconds === undefined
+        ? undefined
+        : {
+            seconds: timeoutSeconds,
+            message: () => `Worker ${name} still holds ${jobsText(last)} after ${timeoutSeconds} s; it drains on.`,
+          },
+  })
+}
+
+async function resume(idOrName: string, { json }: JsonFlag): Promise<void> {
+  const { worker_id } = await find(idOrName)
+  const worker = await connect().ask<WorkerShape>('POST', `${pathOf(worker_id)}/resume`)
+  sayOrJson(worker, json, `Worker ${worker.name} gets jobs again.`)
 }
 
 async function enroll(name: string, { queue: queues, exec, ttl, worker, json }: EnrollFlags): Promise<void> {
@@ -155,7 +234,8 @@ function isLoopback(url: string): boolean {
   return /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(new URL(url).hostname)
 }
 
-async function revoke(workerId: string, { json }: JsonFlag): Promise<void> {
+async function revoke(idOrName: string, { json }: JsonFlag): Promise<void> {
+  const { worker_id: workerId } = await find(idOrName)
   const revoked = await connect().ask<RevokedShape>('DELETE', pathOf(workerId))
   const leases = revoked.fenced_leases
   const taken = `${leases} ${leases === 1 ? 'lease was' : 'leases were'} taken away`

@@ -6,7 +6,7 @@ import { followProgress } from '../../output/follow.ts'
 import { instant, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { instantOf, instantOrNow, NOW } from '../../values.ts'
+import { NOW, pastOf, pastOrNow } from '../../values.ts'
 
 interface BackfillFlags extends JsonFlag {
   from: string
@@ -26,8 +26,8 @@ export function addBackfill(definitions: Command): void {
   definitions
     .command('backfill <name>')
     .description('make the ticks of a past range that the ledger does not have; Ctrl-C leaves it running')
-    .requiredOption('--from <instant>', 'ticks at this instant or later', instantOf)
-    .requiredOption('--to <instant>', 'ticks before this instant (default: now)', instantOrNow)
+    .requiredOption('--from <when>', 'ticks at this instant or later; or how long ago, such as 2h', pastOf)
+    .requiredOption('--to <when>', 'ticks before this instant; or how long ago (default: now)', pastOrNow)
     .option('--dry-run', 'only count, change nothing')
     .option('--no-wait', 'do not wait for the end')
     .option('--json', 'print JSON')

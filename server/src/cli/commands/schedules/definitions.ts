@@ -17,7 +17,7 @@ import { follow, showOutcome } from '../../output/follow.ts'
 import { instant, printFacts, printPage, sayOrJson } from '../../output/print.ts'
 import { out, outJson, say } from '../../output/terminal.ts'
 import { commandLine } from '../../self.ts'
-import { instantOf, instantOrNow, key, NOW, seconds, wholeNumber } from '../../values.ts'
+import { key, NOW, pastOf, pastOrNow, seconds, wholeNumber } from '../../values.ts'
 import { addBackfill } from './backfill.ts'
 import {
   type ContentFlags,
@@ -96,8 +96,8 @@ function addTicks(definitions: Command): void {
     definitions
       .command('occurrences <name>')
       .description('show the ledger of its ticks, newest first, and the missing ticks')
-      .option('--from <instant>', 'ticks at this instant or later', instantOf)
-      .option('--to <instant>', 'ticks before this instant (default: now)', instantOrNow),
+      .option('--from <when>', 'ticks at this instant or later; or how long ago, such as 2h', pastOf)
+      .option('--to <when>', 'ticks before this instant; or how long ago (default: now)', pastOrNow),
   ).action(occurrences)
   shown(
     withSchedule(

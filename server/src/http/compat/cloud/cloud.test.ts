@@ -47,6 +47,38 @@ describe.each(ENGINES)('compat/cloud on %s', (engine) => {
     })
   })
 
+  test('webhook_url is the callback of the job, and a replay keeps the first one', async () => {
+    const [first, second] = ['https://example.org/one', 'https://example.org/two']
+    const key = { idempotency_key: 'called-back' }
+    const answer = await submit({ ...key, webhook_url: first })
+    expect(answer).toMatchObject({ status: 200, body: FIRST })
+    const { callback, payload } = await detail(jobId(answer))
+    expect(callback).toEqual({ url: first, delivery: null })
+    expect(payload).toMatchObject({ webhook_url: first })
+    expect(said(await submit({ ...key, webhook_url: second }))).toMatchObject({ idempotent_hit: true })
+    expect((await detail(jobId(answer))).callback?.url).toBe(first)
+    for (const none of [{}, { webhook_url: null }, { webhook_url: '' }]) {
+      expect((await detail(jobId(await submit(none)))).callback).toBe(null)
+    }
+  })
+
+  test.each([
+    ['http://example.org/', 'without TLS'],
+    ['https://169.254.169.254/', 'private or reserved address'],
+    ['https://ann:pw@example.org/', 'user name or password'],
+    ['example.org', 'must be an address'],
+    [`https://example.org/${'x'.repeat(2_000)}`, 'at most 2000 characters'],
+  ])('the webhook_url %.40s is refused as S0 refuses, and makes no job', async (url, why) => {
+    const provider = `refused-${randomUUID()}`
+    const sent = { config_name_to_load: 'lora', webhook_url: url }
+    const answer = await post(`/api/cloud/jobs/submit?provider=${provider}`, sent)
+    expect(answer).toMatchObject({ status: 200, body: { success: false, job_id: null } })
+    expect(said(answer).error).toMatch(/^webhook_url /)
+    expect(said(answer).error).toContain(why)
+    const jobs = await http.call('GET', `/v1/jobs?queue=cloud.${provider}`)
+    expect((jobs.body as Page<JobShape>).data).toEqual([])
+  })
+
   test('a replay has the current status', async () => {
     const path = '/api/cloud/jobs/submit?provider=replay'
     const again = () => post(path, { config_name_to_load: 'lora', idempotency_key: 'replay' })

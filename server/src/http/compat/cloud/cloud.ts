@@ -106,7 +106,7 @@ function readRoutes(api: ApiInstance, { services: { jobs, deps } }: RouteContext
       const label = provider === undefined ? null : { name: PROVIDER_LABEL, value: provider }
       const filter: JobFilter = { ...EVERY_JOB, ...jobsWith(status), kind: KIND, label }
       const { data, next_cursor } = await listPage('cloud', request.query, (limit, after) =>
-        jobs.list(caller, filter, limit, after, offset),
+        jobs.list(caller, filter, limit, after, { offset }),
       )
       const isLast = cursor === undefined && next_cursor === null && (data.length > 0 || offset === 0)
       const total = isLast ? offset + data.length : await jobs.count(caller, filter, COUNTED_MAX + 1)

@@ -84,7 +84,9 @@ export const submitBody = z
     config_name: open(configName).meta({ description: 'The name in lists for a job whose config has no name' }),
     idempotency_key: open(z.string()),
     dataloader_config: open(z.array(z.record(z.string(), z.unknown()))),
-    webhook_url: open(z.string()),
+    webhook_url: open(z.string()).meta({
+      description: 'The callback of the job: gets a signed message about its end; https, and a public address',
+    }),
     snapshot_name: open(z.string()),
     snapshot_message: open(z.string()),
     tracker_run_name: open(z.string()),

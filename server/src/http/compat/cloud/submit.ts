@@ -2,7 +2,7 @@ import { IchidoError, type JobShape, type SubmitResponse } from '@ichido/sdk/pro
 import type { SubmitInput } from '../../../contract/submit.ts'
 import type { Caller } from '../../../core/limits/roles.ts'
 import type { Services } from '../../../services/index.ts'
-import type { SubmitOutcome } from '../../../services/submission/submit-job.ts'
+import type { SubmitOutcome, SubmitRefusal } from '../../../services/submission/submit-job.ts'
 import {
   type CloudAnswer,
   type CloudSubmit,
@@ -58,6 +58,12 @@ function inFieldsOf(body: CloudSubmit, error: unknown): unknown {
   return new IchidoError(error.code, `${error.message}; its largest part is ${field}`, { ...error.details, field })
 }
 
+/** The callback has another name here. */
+function inWordsOfS0({ message, ...refusal }: SubmitRefusal): string {
+  const isCallback = 'field' in refusal && refusal.field === 'callback_url'
+  return isCallback ? message.replace('callback_url', 'webhook_url') : message
+}
+
 /**
  * The request that a key stands for. With a name it is the provider and the name, because S0's CI example sends another
  * tracker_run_name with the same key and means the same job. Without a name it is the config.
@@ -74,7 +80,7 @@ async function answerTo(
   dryRun: boolean,
   hasArtifacts: boolean,
 ): Promise<CloudAnswer> {
-  if (outcome.kind === 'refused') return { ...NO_JOB, error: outcome.refusal.message }
+  if (outcome.kind === 'refused') return { ...NO_JOB, error: inWordsOfS0(outcome.refusal) }
   const { quota_warnings, cost_limit_warning } = JSON.parse(outcome.body) as SubmitResponse
   const warnings = { quota_warnings, cost_limit_warning }
   const replayed = outcome.kind === 'replayed'
@@ -134,6 +140,8 @@ function toInput(provider: string, body: CloudSubmit, queue: string, lent: unkno
     labels: { [PROVIDER_LABEL]: provider, ...(name ? { [CONFIG_LABEL]: name } : {}) },
     estimated_cost: estimated_cost ?? undefined,
     reservation_id: reservation_id ?? undefined,
+    // Forms send an empty text.
+    callback_url: body.webhook_url || undefined,
     key_ttl_hours: key_ttl_hours ?? undefined,
     artifacts: artifacts ?? undefined,
     upload_ttl_seconds: upload_ttl_seconds ?? undefined,

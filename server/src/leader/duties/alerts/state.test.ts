@@ -73,6 +73,19 @@ describe.each(ENGINES)('%s', (engine) => {
       expect(await list(UNSERVED, true)).toHaveLength(1)
     })
 
+    test('opens when the only worker drains, even if it still holds a run', async () => {
+      const { worker_id } = await registered(scene.services, { queues: ['drained'] })
+      for (let i = 0; i < 2; i++) await scene.submit({ queue: 'drained' })
+      const take = { queues: ['drained'], kinds: ['work'], max: 1, waitMs: 0, startId: 'p' }
+      expect(await scene.services.runs.lease(worker_id, take)).toHaveLength(1)
+      await scene.pass(301 * SECOND_MS)
+      expect(await looked(UNSERVED)).toEqual([])
+      await scene.services.workers.drain(LOCAL_ADMIN, worker_id)
+      expect(await looked(UNSERVED)).toEqual(['drained'])
+      await scene.services.workers.resume(LOCAL_ADMIN, worker_id)
+      expect(await looked(UNSERVED)).toEqual([])
+    })
+
     test('stays closed while a worker serves the queue, or it is paused', async () => {
       for (const queue of ['any', 'held', 'paused']) await scene.submit({ queue })
       await scene.submit({ queue: 'held' })

@@ -38,6 +38,7 @@ export const access: readonly Ddl[] = [
     created_at bigint NOT NULL,
     last_seen_at bigint,
     detached_at bigint,
+    draining_since bigint,
     revoked_at bigint
   )`,
   // `replaces` is the hash of the token that a renewed token replaces, until the renewed token is first used.
