@@ -1,6 +1,7 @@
 import helmet from '@fastify/helmet'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { DOCS_PATH, type Docs } from '../docs/docs.ts'
+import type { Docs } from '../docs/docs.ts'
+import { DOCS_PATH } from '../docs/options.ts'
 import { type DashboardFile, readDashboard } from './dashboard-files.ts'
 
 /** Each page has an address, so that a reload shows the same page. `dashboard/src/routes.tsx` draws them. */

@@ -6,7 +6,7 @@ import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-pro
 import { KEY_MAX_LENGTH } from '../../core/keys/key.ts'
 import { installValidation, schemaController } from '../server/errors.ts'
 import { type DescribedRoute, sentences, WITH_BODY } from '../server/openapi.ts'
-import { DOCS_PATH, type DocsOptions } from './docs.ts'
+import { DOCS_PATH, type DocsOptions } from './options.ts'
 
 /** The description of the routes, and the page that shows it. */
 export async function createDocs(routes: readonly DescribedRoute[], options: DocsOptions): Promise<FastifyInstance> {
@@ -35,7 +35,8 @@ export async function createDocs(routes: readonly DescribedRoute[], options: Doc
     routePrefix: `${options.basePath}${DOCS_PATH}`,
     indexPrefix: options.basePath,
     // No bar at the top: there is one API to explore, and the bar shows the logo of another project.
-    uiConfig: { validatorUrl: null, layout: 'BaseLayout' },
+    // The tags are closed: beyond 150 rows, Swagger UI only draws those in view, and the browser's search misses the others.
+    uiConfig: { validatorUrl: null, layout: 'BaseLayout', docExpansion: 'none' },
     theme: { title: 'Ichido' },
   })
   await app.ready()
