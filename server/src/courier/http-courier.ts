@@ -1,6 +1,4 @@
 import { lookup } from 'node:dns/promises'
-import { request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
 import { isIPv6 } from 'node:net'
 import type { Courier, Message } from './port.ts'
 
@@ -20,7 +18,9 @@ export function openCourier(): Courier & { close(): void } {
 }
 
 function post({ url, address, headers, body }: Message, signal: AbortSignal): Promise<number> {
-  const send = url.protocol === 'https:' ? httpsRequest : httpRequest
+  // An `import` of node:http would also load Node's client for fetch, which takes 10 MB.
+  const isSecure = url.protocol === 'https:'
+  const { request: send } = isSecure ? process.getBuiltinModule('node:https') : process.getBuiltinModule('node:http')
   const family = isIPv6(address) ? 6 : 4
   return new Promise((resolve, reject) => {
     const request = send(url, {

@@ -233,12 +233,7 @@ const TABLE: Readonly<Record<string, Group | readonly [Group, Ask]>> = {
   'GET /agent.mjs': 'everybody',
   'GET /openapi.json': 'everybody',
   'GET /docs': 'everybody',
-  'GET /docs/': 'everybody',
-  'GET /docs/json': 'everybody',
-  'GET /docs/yaml': 'everybody',
-  'GET /docs/static/index.html': 'everybody',
-  'GET /docs/static/swagger-initializer.js': 'everybody',
-  'GET /docs/static/*': 'everybody',
+  'GET /docs/*': 'everybody',
 }
 
 /** Users upload the inputs of a job; a worker uploads the outputs of its run. */
@@ -289,7 +284,7 @@ function fill(path: string, params: AccessScene['params']): string {
   const [, first, second] = path.split('/')
   const section = first === 'v1' || first === 'api' ? second : 'zpe'
   return path
-    .replace('*', 'swagger-ui.css')
+    .replace('*', 'static/swagger-ui.css')
     .replace('{file}', ASSET)
     .replace(/\{(\w+)\}/g, (_, name: string) => params[`${section}:${name}`] ?? params[name] ?? `no ${name}`)
 }
@@ -417,8 +412,8 @@ function registeredPaths(tree: string): string[] {
     while ((open.at(-1)?.depth ?? -1) >= branch.length) open.pop()
     const path = (open.at(-1)?.path ?? '') + part
     open.push({ depth: branch.length, path })
-    // The tree omits the path before the star.
-    if (methods !== undefined) paths.push(path.replace('/docs/*', '/docs/static/*').replace(/:(\w+)/g, '{$1}'))
+    // The tree omits the slash before the star.
+    if (methods !== undefined) paths.push(path.replace('/docs*', '/docs/*').replace(/:(\w+)/g, '{$1}'))
   }
   return paths
 }

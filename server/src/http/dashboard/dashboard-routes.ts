@@ -1,6 +1,7 @@
 import helmet from '@fastify/helmet'
-import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { Docs } from '../docs/docs.ts'
+import { DOCS_PATH } from '../docs/options.ts'
 import { type DashboardFile, readDashboard } from './dashboard-files.ts'
 
 /** Each page has an address, so that a reload shows the same page. `dashboard/src/routes.tsx` draws them. */
@@ -74,7 +75,7 @@ function sendFile(request: FastifyRequest, reply: FastifyReply, file: DashboardF
 /** The dashboard and the documentation of the API, which need no credentials. */
 export async function htmlRoutes(
   app: FastifyInstance,
-  { secure, basePath }: { secure: boolean; basePath: string },
+  { secure, basePath, docs }: { secure: boolean; basePath: string; docs: Docs },
 ): Promise<void> {
   await app.register(helmet, {
     contentSecurityPolicy: {
@@ -95,17 +96,7 @@ export async function htmlRoutes(
     // Browsers ignore it over plain HTTP. On a host name that other services share, it would break them.
     strictTransportSecurity: secure,
   })
-  await app.register(async (docs) => {
-    docs.addHook('onRoute', (route) => {
-      route.config = { ...route.config, ability: 'public' }
-    })
-    await docs.register(swaggerUi, {
-      routePrefix: '/docs',
-      indexPrefix: app.prefix,
-      // No bar at the top: there is one API to explore, and the bar shows the logo of another project.
-      uiConfig: { validatorUrl: null, layout: 'BaseLayout' },
-      theme: { title: 'Ichido' },
-    })
-  })
+  const route = { config: { ability: 'public' as const }, schema: { hide: true } }
+  for (const path of ['', '/*']) app.get(`${DOCS_PATH}${path}`, route, (request, reply) => docs.answer(request, reply))
   await app.register(dashboardRoutes, { basePath })
 }

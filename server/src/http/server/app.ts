@@ -1,5 +1,4 @@
-import { createServer, type RequestListener, type Server } from 'node:http'
-import { createServer as createSecureServer } from 'node:https'
+import type { RequestListener, Server } from 'node:http'
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify'
 import type { ZodTypeProvider } from 'fastify-type-provider-zod'
 import type { AllowedOrigins } from '../../core/node/addresses.ts'
@@ -17,6 +16,7 @@ import { CLOUD_PATH, cloudRoutes } from '../compat/cloud/cloud.ts'
 import { cloudErrorBody } from '../compat/cloud/shapes.ts'
 import { zpeRoutes } from '../compat/zpe/zpe.ts'
 import { htmlRoutes } from '../dashboard/dashboard-routes.ts'
+import { type Docs, lazyDocs } from '../docs/docs.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { createStoreCheck } from '../metrics/store-check.ts'
 import { auditRoutes, tokenRoutes, userRoutes } from '../routes/access.ts'
@@ -53,11 +53,12 @@ import {
   logError,
   type MismatchStatus,
   refuseOtherMethods,
+  schemaController,
   toIchidoError,
 } from './errors.ts'
 import { type FastRouteOptions, fastRoute } from './fast-route.ts'
 import { answerHeaders, requestId } from './headers.ts'
-import { installDescription } from './openapi.ts'
+import { collectDescribed } from './openapi.ts'
 import { shareAnswers } from './shared-answers.ts'
 
 declare module 'fastify' {
@@ -135,6 +136,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
     bodyLimit: BODY_BYTES_MAX,
     trustProxy: addresses.trust,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+    schemaController,
     // A request that arrives during close() is served. Its answer closes the connection.
     return503OnClosing: false,
     serverFactory: (framework) =>
@@ -183,7 +185,7 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
   })
 
   const paths = collectPaths(app)
-  await installDescription(app, { ...options, cookieName: cookie.name })
+  const docs = lazyDocs(collectDescribed(app), { ...options, cookieName: cookie.name })
   await app.register(
     async (scope) => {
       const context: RouteContext = {
@@ -199,13 +201,13 @@ export async function createApp(options: HttpOptions): Promise<FastifyInstance> 
       systemRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, options.version)
       if (roles.has('gateway')) gatewayRoutes(scope, context)
       if (!roles.has('api')) return
-      apiRoutes(scope, context)
+      apiRoutes(scope, context, docs)
       sessionRoutes(scope.withTypeProvider<ZodTypeProvider>(), context, { cookie, ownPages, rates })
       await scope.register(artifactRoutes, context)
       await scope.register(deliveryRoutes, context)
       await scope.register(cloudRoutes, { ...context, version: options.version, checkStore })
       await scope.register(zpeRoutes, { services, mismatchStatus })
-      await scope.register(htmlRoutes, { secure: options.tls !== null, basePath: options.basePath })
+      await scope.register(htmlRoutes, { secure: options.tls !== null, basePath: options.basePath, docs })
     },
     { prefix: options.basePath },
   )
@@ -219,7 +221,7 @@ function gatewayRoutes(app: FastifyInstance, context: RouteContext): void {
   allEventRoutes(api, context)
 }
 
-function apiRoutes(app: FastifyInstance, context: RouteContext): void {
+function apiRoutes(app: FastifyInstance, context: RouteContext, docs: Docs): void {
   const api = app.withTypeProvider<ZodTypeProvider>()
   submitRoutes(api, context)
   jobRoutes(api, context)
@@ -250,7 +252,7 @@ function apiRoutes(app: FastifyInstance, context: RouteContext): void {
   auditRoutes(api, context)
   alertRoutes(api, context)
   agentRoutes(app)
-  api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => app.swagger())
+  api.get('/openapi.json', { config: { ability: 'public' }, schema: { hide: true } }, () => docs.document())
 }
 
 function createSeats(deps: Deps): RouteContext['seats'] {
@@ -284,6 +286,8 @@ function createHttpServer(tls: HttpOptions['tls'], listener: RequestListener): S
     connectionsCheckingInterval: LOOK_FOR_LATE_MS,
     keepAliveTimeout: KEEP_ALIVE_MS,
   }
-  if (tls === null) return createServer(limits, listener)
+  // An `import` of node:http would also load Node's client for fetch, which takes 10 MB.
+  if (tls === null) return process.getBuiltinModule('node:http').createServer(limits, listener)
+  const { createServer: createSecureServer } = process.getBuiltinModule('node:https')
   return createSecureServer({ ...limits, ...tls, handshakeTimeout: HEADERS_WITHIN_MS }, listener)
 }

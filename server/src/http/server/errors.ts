@@ -27,8 +27,6 @@ const FRAMEWORK_ERRORS: Readonly<Record<string, (bodyBytesMax: number) => Ichido
     new IchidoError('INVALID_PAYLOAD', 'The body is not as long as Content-Length says'),
   FST_ERR_BAD_URL: () => new IchidoError('INVALID_PAYLOAD', 'The path has a percent-encoding that is not valid UTF-8'),
   FST_ERR_MAX_PARAM_LENGTH: () => new IchidoError('NOT_FOUND'),
-  // The path leaves the folder of /docs, or has a NUL.
-  FST_STATIC_FORBIDDEN_PATH: () => new IchidoError('NOT_FOUND'),
 }
 
 /** An error of the table for anything that was thrown. An unexpected error is INTERNAL, without details. */
@@ -127,6 +125,13 @@ export function installErrors(
 function pathOf(url: string): string {
   const path = url.split('?', 1)[0] ?? ''
   return clip(path.replace(/^\w+:\/\/[^/]*/, ''), PATH_MAX)
+}
+
+/** Without this option Fastify loads compilers of its own, 170 files, which nothing uses. */
+export const schemaController = { compilersFactory: { buildValidator: unset, buildSerializer: unset } }
+
+function unset(): never {
+  throw new TypeError('installValidation sets the compilers')
 }
 
 /** The schemas check requests. Answers are typed, and sent without a check. */

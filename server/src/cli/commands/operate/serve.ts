@@ -10,6 +10,7 @@ import { sayRunning, sayStopped, tokenLine } from '../../output/banner.ts'
 import { EXIT, Failure } from '../../output/exit.ts'
 import { outJson, paint, say } from '../../output/terminal.ts'
 import { VERSION } from '../../self.ts'
+import { youngMemory } from '../../young-memory.ts'
 
 interface ServeFlags {
   localWorker?: boolean
@@ -57,6 +58,7 @@ Configure it with environment variables:
 DATABASE_URL, DATABASE_DIRECT_URL and REDIS_URL can also come from a file: DATABASE_URL_FILE, ….`
 
 async function serve({ localWorker = false, json = false, roles: roleNames }: ServeFlags): Promise<void> {
+  youngMemory.hold()
   const { readServerConfig } = await import('../../../node/config.ts')
   const config = readServerConfig(processEnv)
   const roles = readRoles(roleNames, config)
@@ -134,6 +136,7 @@ async function serve({ localWorker = false, json = false, roles: roleNames }: Se
     say('Stopped at once.')
     process.exit(EXIT.failed)
   })
+  youngMemory.release()
   if (json) outJson({ url: server.url, pid: process.pid, open_mode: server.open, store: server.location })
   sayRunning(server, config, localWorker)
   const tls = tlsProblem(config.storage)
