@@ -20,7 +20,7 @@ export const ERRORS = {
   FORBIDDEN: {
     status: 403,
     retryable: false,
-    sentence: 'The role does not allow this, or the worker was revoked or not enrolled for the queue.',
+    sentence: 'The role does not allow this, or the worker is revoked or not enrolled for the queue.',
   },
   OPEN_MODE_REFUSED: {
     status: 403,
@@ -57,7 +57,7 @@ export const ERRORS = {
   COST_LIMIT_EXCEEDED: {
     status: 409,
     retryable: false,
-    sentence: 'The estimated cost would exceed the limit of the day or month.',
+    sentence: 'The estimated cost exceeds what is left of the limit.',
   },
   MAXIMUM_REACHED: { status: 409, retryable: false, sentence: 'A maximum is reached; the message names it.' },
   RESERVATION_NOT_ACTIVE: {
@@ -73,7 +73,7 @@ export const ERRORS = {
   NOT_ENDED: {
     status: 409,
     retryable: false,
-    sentence: 'The job has not ended; only a job that ended without success can be retried.',
+    sentence: 'Only a job that ended without success can be retried.',
   },
   ALREADY_REPLACED: {
     status: 409,
@@ -83,22 +83,22 @@ export const ERRORS = {
   KEY_TAKEN: {
     status: 409,
     retryable: false,
-    sentence: 'The key of this job names another job now; one key makes one job.',
+    sentence: 'The key of this job names another job now.',
   },
   SETTING_FIXED: {
     status: 409,
     retryable: false,
-    sentence: 'The environment of this node fixes the setting; change it there.',
+    sentence: 'The environment of the node fixes the setting; change it there.',
   },
   DEFINITION_EXISTS: {
     status: 409,
     retryable: false,
-    sentence: 'A definition of this name exists; replace it, or choose another name.',
+    sentence: 'The name is taken; replace the definition, or choose another name.',
   },
   VERSION_CONFLICT: {
     status: 409,
     retryable: false,
-    sentence: 'The definition has changed since the caller read it; details have its version.',
+    sentence: 'The definition has changed; details have its version.',
   },
   OUTCOME_ALREADY_RECORDED: {
     status: 409,
@@ -118,9 +118,9 @@ export const ERRORS = {
   NOT_STARTED: {
     status: 409,
     retryable: false,
-    sentence: 'The run has not been started; start it before reporting on it.',
+    sentence: 'Start the run before you report on it.',
   },
-  VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has changed since the caller read it.' },
+  VERSION_MISMATCH: { status: 409, retryable: false, sentence: 'The run has changed.' },
   EPOCH_MISMATCH: {
     status: 409,
     retryable: false,
@@ -130,7 +130,7 @@ export const ERRORS = {
   RESULT_NOT_READY: {
     status: 409,
     retryable: true,
-    sentence: 'The job has not ended yet; there is no result to read.',
+    sentence: 'The job has not ended; it has no result yet.',
   },
   JOB_FAILED: { status: 409, retryable: false, sentence: 'The job ended without a result; details say how.' },
   ARTIFACT_NOT_READY: { status: 409, retryable: true, sentence: 'The artifact has not been sent yet.' },
@@ -147,7 +147,7 @@ export const ERRORS = {
   PAYLOAD_TOO_LARGE: {
     status: 413,
     retryable: false,
-    sentence: 'The request or one of its parts is larger than allowed.',
+    sentence: 'The request or a part of it is larger than allowed.',
   },
   UNSUPPORTED_MEDIA_TYPE: {
     status: 415,
@@ -174,7 +174,7 @@ export const ERRORS = {
   LOG_UNAVAILABLE: {
     status: 503,
     retryable: true,
-    sentence: 'The file of the archived log is missing or unreadable; the message names it.',
+    sentence: 'The archived log is missing or unreadable; the message names it.',
   },
   STORE_FULL: {
     status: 503,
