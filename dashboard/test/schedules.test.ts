@@ -1,5 +1,6 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { WORKER } from '../../server/src/testing/http/cloud-worker.ts'
 import { seize } from '../../server/src/testing/nodes/reaper.ts'
 import { ticker } from '../../server/src/testing/nodes/ticker.ts'
 import { barriers } from './axe.ts'
@@ -77,7 +78,15 @@ test('the ledger fills as ticks pass, and a range of past ticks is counted, made
   }
   await expect.poll(made, { timeout: 30_000 }).toContain('"outcome":"job"')
   await ledger.getByRole('link').first().waitFor()
-  await ledger.locator('.ticks li', { hasText: 'Job made' }).first().waitFor({ state: 'attached' })
+  await ledger.locator('.ticks li', { hasText: 'Pending' }).first().waitFor({ state: 'attached' })
+  const asked = { queues: ['night'], kinds: [], max: 1, waitMs: 0, startId: 'failing' }
+  const [leased] = await http.services.runs.lease(WORKER, asked)
+  if (leased === undefined) throw new Error('There is no job of the schedule')
+  const error = { code: 'NO_DATA', message: 'The warehouse was empty' }
+  await http.services.runs.finish(WORKER, leased.lease_id, { verb: 'fail', error, retryable: false })
+  // A schedule whose jobs fail must not look healthy.
+  await ledger.locator('.ticks li[data-state="FAILED"]').waitFor({ state: 'attached' })
+  await ledger.getByRole('cell', { name: 'Failed' }).waitFor()
 
   await button('Backfill').click()
   await dialog().getByLabel('From').fill('2026-01-01T00:00')

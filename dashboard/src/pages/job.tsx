@@ -46,6 +46,7 @@ const w = words(
     priority: 'Priority',
     made: 'Made',
     due: 'Due',
+    ended: 'Ended',
     took: 'Duration',
     attempt: 'Attempt',
     key: 'Key',
@@ -95,6 +96,7 @@ const w = words(
     priority: '優先度',
     made: '作成',
     due: '開始予定',
+    ended: '終了',
     took: '所要時間',
     attempt: '試行',
     key: 'キー',
@@ -293,6 +295,7 @@ function Facts({ job }: { job: JobDetail }) {
     [w().attempt, job.attempt],
     [w().made, <Instant of={job.created_at} />],
     [w().due, <Instant of={job.run_at} />],
+    [w().ended, job.finished_at && <Instant of={job.finished_at} />],
     [w().took, <Span from={job.started_at} to={job.finished_at} />],
     [w().key, job.idempotency_key],
     [

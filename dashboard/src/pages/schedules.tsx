@@ -187,7 +187,7 @@ function LastTicks({ definition: { name, schedule, last_tick_at } }: { definitio
     <>
       <Strip rows={data.data} short />
       <span class="line">
-        <Outcome of={last.outcome} />
+        <Outcome of={last} />
         <span class="medium">
           <Age of={last.scheduled_for} /> {w().ago}
         </span>

@@ -2,7 +2,7 @@ import type { OccurrenceOutcome, OccurrenceShape } from '@ichido/sdk/protocol'
 import { Link } from 'wouter-preact'
 import { Empty, Loaded } from '../parts/loaded.tsx'
 import { More, usePages } from '../parts/pages.tsx'
-import { formatDuration, Instant, shortId } from '../parts/text.tsx'
+import { formatDuration, Instant, Pill, shortId, stateWord } from '../parts/text.tsx'
 import { formatInstant, words } from '../words.ts'
 
 const w = words(
@@ -58,10 +58,12 @@ const COLOURS: Record<OccurrenceOutcome, string> = {
   missing: 'FAILED',
 }
 
-export function Outcome({ of }: { of: OccurrenceOutcome }) {
+/** What became of a tick: the state of its job, or the reason why it has none. */
+export function Outcome({ of: { outcome, job_state } }: { of: OccurrenceShape }) {
+  if (job_state !== null) return <Pill of={{ state: job_state }} />
   return (
-    <span class="pill" data-state={COLOURS[of]}>
-      {w()[of]}
+    <span class="pill" data-state={COLOURS[outcome]}>
+      {w()[outcome]}
     </span>
   )
 }
@@ -97,10 +99,11 @@ export function Ledger({ name }: { name: string }) {
 export function Strip({ rows, short = false }: { rows: readonly OccurrenceShape[]; short?: boolean }) {
   return (
     <ol class={short ? 'ticks short' : 'ticks'} aria-label={w().strip}>
-      {[...rows].reverse().map(({ scheduled_for, outcome }) => {
-        const text = `${formatInstant(scheduled_for)}: ${w()[outcome]}`
+      {[...rows].reverse().map(({ scheduled_for, outcome, job_state }) => {
+        const became = job_state === null ? w()[outcome] : stateWord(job_state)
+        const text = `${formatInstant(scheduled_for)}: ${became}`
         return (
-          <li key={scheduled_for} data-state={COLOURS[outcome]} title={text}>
+          <li key={scheduled_for} data-state={job_state ?? COLOURS[outcome]} title={text}>
             <span class="unseen">{text}</span>
           </li>
         )
@@ -132,7 +135,7 @@ function LedgerTable({ rows }: { rows: readonly OccurrenceShape[] }) {
               <Instant of={row.scheduled_for} />
             </td>
             <td>
-              <Outcome of={row.outcome} />{' '}
+              <Outcome of={row} />{' '}
               {row.job_id !== null && (
                 <Link href={`/jobs/${row.job_id}`} data-row="" title={row.job_id}>
                   <code>{shortId(row.job_id)}</code>

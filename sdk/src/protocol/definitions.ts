@@ -1,4 +1,4 @@
-import type { BackoffShape } from './jobs.ts'
+import type { BackoffShape, JobState } from './jobs.ts'
 import type { StageShape } from './seq.ts'
 
 /** A cron rule; fields that are left out get their default. */
@@ -101,6 +101,8 @@ export interface OccurrenceShape {
   outcome: OccurrenceOutcome
   /** It stays when retention has removed the job. */
   job_id: string | null
+  /** Null: there is no job, or retention has removed it. */
+  job_state: JobState | null
   reason: string | null
   origin: 'schedule' | 'backfill'
   /** This skip stands for all ticks up to this one. */

@@ -6,6 +6,7 @@ import {
   DEFAULT_TICKS_LIMIT,
   type DefinitionRequest,
   type DefinitionShape,
+  JOB_STATES,
   OCCURRENCE_OUTCOMES,
   type OccurrenceShape,
   type ScheduleRequest,
@@ -252,6 +253,10 @@ export const occurrence = z
         '`missing`: the tick is due and has no entry',
     }),
     job_id: z.uuid().nullable().meta({ description: 'It stays when retention has removed the job' }),
+    job_state: z
+      .enum(JOB_STATES)
+      .nullable()
+      .meta({ description: 'Null if there is no job, or retention has removed it' }),
     reason: z.string().nullable(),
     origin: z.enum(ORIGINS),
     skipped_until: time.nullable().meta({ description: 'This skip stands for all ticks up to this one' }),

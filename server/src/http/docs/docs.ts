@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http'
+import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { DescribedRoute } from '../server/openapi.ts'
 import type { DocsOptions } from './options.ts'
@@ -31,7 +32,7 @@ export function lazyDocs(routes: readonly DescribedRoute[], options: DocsOptions
     async answer({ url, headers }, reply) {
       const { statusCode, headers: found, rawPayload } = await (await docs()).inject({ url, headers: cached(headers) })
       if (statusCode >= 500) throw new Error(`The docs answered ${statusCode}: ${rawPayload.toString()}`)
-      if (statusCode >= 400) return reply.callNotFound()
+      if (statusCode >= 400) throw new IchidoError('NOT_FOUND')
       for (const name of HEADERS_OF_SENDER) delete found[name]
       return reply
         .code(statusCode)

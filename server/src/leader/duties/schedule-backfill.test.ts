@@ -255,6 +255,7 @@ describe.each(ENGINES)('a backfill on %s', (engine) => {
     const { data } = await look((await now()) + 2 * MINUTE + 1)
     expect(data.map(({ outcome }) => outcome)).toEqual(['pending', 'pending', ...missing.map(() => 'job')])
     expect(data[2]).toMatchObject({ origin: 'schedule', late_seconds: expect.any(Number), job_id: expect.any(String) })
+    expect(data[2]).toMatchObject({ job_state: 'PENDING' })
     const first = await look(null, 2)
     const rest = await look(null, 10, first.nextMs)
     expect([...first.data, ...rest.data]).toEqual(data.slice(2))

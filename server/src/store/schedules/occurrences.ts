@@ -1,5 +1,7 @@
+import { RUN_STATES, type RunState } from '../../core/run/run-state.ts'
 import { ORIGINS, type Origin, OUTCOMES, type Outcome } from '../../core/schedule/ticks.ts'
 import { type Command, command } from '../port.ts'
+import { JOB_IN_ROOMS, STATE } from '../runs/rooms.sql.ts'
 import { each, exactlyOne, query, type RowOf, statement, type Work } from '../statement.ts'
 
 const known = (id: string, tick: string) => `(
@@ -28,14 +30,16 @@ const readOccurrences = statement('read_occurrences', {
     scheduled_for: 'integer',
     outcome: { passOn: OUTCOMES },
     job_id: 'text?',
+    job_state: 'text?',
     reason: 'text?',
     origin: { passOn: ORIGINS },
     skipped_until: 'integer?',
     created_at: 'integer',
     updated_at: 'integer',
   },
-  sql: `SELECT scheduled_for, outcome, job_id, reason, origin, skipped_until, created_at, updated_at FROM ichido.occurrences
-    WHERE definition_id = $definition_id AND scheduled_for >= $from_at AND scheduled_for < $to_at
+  sql: `SELECT scheduled_for, outcome, job_id, (SELECT ${STATE} FROM ${JOB_IN_ROOMS} WHERE j.id = o.job_id) AS job_state,
+      reason, origin, skipped_until, o.created_at, updated_at
+    FROM ichido.occurrences o WHERE definition_id = $definition_id AND scheduled_for >= $from_at AND scheduled_for < $to_at
     ORDER BY scheduled_for DESC LIMIT $max`,
 })
 
@@ -52,6 +56,8 @@ export interface Occurrence {
   scheduledForMs: number
   outcome: Outcome
   jobId: string | null
+  /** Null: there is no job, or it was removed. */
+  jobState: RunState | null
   reason: string | null
   origin: Origin
   skippedUntilMs: number | null
@@ -98,6 +104,7 @@ function toOccurrence(row: RowOf<typeof readOccurrences>): Occurrence {
     scheduledForMs: row.scheduled_for,
     outcome: row.outcome,
     jobId: row.job_id,
+    jobState: RUN_STATES.find((state) => state === row.job_state) ?? null,
     reason: row.reason,
     origin: row.origin,
     skippedUntilMs: row.skipped_until,

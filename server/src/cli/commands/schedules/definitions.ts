@@ -185,6 +185,7 @@ async function occurrences(name: string, { json, to, ...filter }: OccurrenceFlag
     BY: (tick) => tick.origin,
     LATE: ({ late_seconds }) => (late_seconds === null ? '-' : `${Math.round(late_seconds)} s`),
     JOB: (tick) => tick.job_id ?? '-',
+    STATE: (tick) => tick.job_state ?? '-',
     REASON: (tick) => tick.reason ?? '-',
   })
 }
