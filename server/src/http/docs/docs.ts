@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { IchidoError } from '@ichido/sdk/protocol'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { DescribedRoute } from '../server/openapi.ts'
-import type { DocsOptions } from './options.ts'
+import { DOCS_PATH, type DocsOptions } from './options.ts'
 
 /** The description of the API and its page. Few servers are ever asked for them, so they are made at the first request. */
 export interface Docs {
@@ -32,7 +32,11 @@ export function lazyDocs(routes: readonly DescribedRoute[], options: DocsOptions
     async answer({ url, headers }, reply) {
       const { statusCode, headers: found, rawPayload } = await (await docs()).inject({ url, headers: cached(headers) })
       if (statusCode >= 500) throw new Error(`The docs answered ${statusCode}: ${rawPayload.toString()}`)
-      if (statusCode >= 400) throw new IchidoError('NOT_FOUND')
+      if (statusCode >= 400) {
+        // The name of a file may have anything in it. Any other path may be a wrong ICHIDO_URL, so its answer names the path.
+        if (url.includes(`${DOCS_PATH}/static/`)) throw new IchidoError('NOT_FOUND')
+        return reply.callNotFound()
+      }
       for (const name of HEADERS_OF_SENDER) delete found[name]
       return reply
         .code(statusCode)
