@@ -51,8 +51,7 @@ test(
     const tick = redriver(services.deps.store, await lead(services.deps.store))
     const pending = async () => {
       await tick()
-      const { body } = await stage.http.call('GET', '/v1/jobs/counts?queue=media')
-      return (body as { by_state: Record<string, { count: number }> }).by_state.PENDING?.count ?? 0
+      return (await services.jobs.counts('active')).PENDING ?? 0
     }
     await expect.poll(pending, { timeout: FULL_TIMEOUT_MS / 2 }).toBe(count)
     await stage.page.getByText(`${count.toLocaleString('en-US')} of ${count.toLocaleString('en-US')}`).waitFor()
